@@ -14,6 +14,7 @@ const (
 	MaxSession     = 128
 	MaxReason      = 1024
 	MaxAddress     = 256
+	MaxWord        = 64 // mode, role
 	MaxKey         = 256 // Idempotency-Key
 	MaxLocks       = 64  // in one acquire
 	MaxLimit       = 1_000_000
@@ -42,14 +43,14 @@ var numberBounds = map[string]struct{ low, high int64 }{
 // textBounds gives the greatest length of a text likewise.
 var textBounds = map[string]int{
 	"name":    MaxName,
-	"mode":    len(ModeExclusive),
+	"mode":    MaxWord,
 	"owner":   MaxOwner,
 	"task":    MaxTask,
 	"session": MaxSession,
 	"reason":  MaxReason,
 	"to":      MaxName,
 	"address": MaxAddress,
-	"role":    len(RoleNonvoter),
+	"role":    MaxWord,
 }
 
 // checkNumber says whether the number may stand in the field called name, found
