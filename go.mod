@@ -1,6 +1,6 @@
 module github.com/pawl-lock/pawl
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect

@@ -1,0 +1,283 @@
+package fsm
+
+// ending says why a request ends.
+type ending uint8
+
+const (
+	endReleased  ending = iota // given back, or its session was closed
+	endCancelled               // while it waited
+	endTried                   // a try that was not granted
+	endTimedOut                // its wait went past its deadline
+	endExpired                 // its session expired: unclean
+)
+
+// code is what a caller that still waits is told.
+func (e ending) code() Code {
+	switch e {
+	case endCancelled:
+		return Cancelled
+	case endTried, endTimedOut:
+		return Held
+	}
+	return SessionGone
+}
+
+func (s *State) release(c *Release) Outcome {
+	v := s.editSession(c.Session)
+	if s.gone(v) {
+		return Outcome{Code: SessionGone}
+	}
+	r := s.owned1(v.number, c.Number)
+	if r == nil || !r.granted || (c.Number == 0 && c.Token == 0) {
+		return Outcome{Code: NotHeld, Session: v.number}
+	}
+	// A release names session, request and token, so that a late duplicate never touches another hold (R8).
+	matches := false
+	for _, p := range r.locks {
+		if p.lock != 0 && (c.Name == "" || c.Name == p.Name) && (c.Token == 0 || c.Token == p.token) {
+			matches = true
+		}
+	}
+	if !matches {
+		return Outcome{Code: NotHeld, Session: v.number}
+	}
+	out := Outcome{Code: OK, Session: v.number}
+	for i, p := range r.locks {
+		if p.lock != 0 && (c.Name == "" || c.Name == p.Name) {
+			out.Names = append(out.Names, p.Name)
+			if c.Name != "" {
+				s.giveBack(r, i)
+			}
+		}
+	}
+	if c.Name == "" || r.empty() {
+		s.end(r, endReleased)
+	}
+	return out
+}
+
+func (r *request) empty() bool {
+	for _, p := range r.locks {
+		if p.lock != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *State) cancel(c *Cancel) Outcome {
+	n := c.Session
+	if c.Keyed {
+		if n = s.sessionByID(c.Key); n == 0 {
+			return s.cancelAhead(c)
+		}
+	}
+	v := s.editSession(n)
+	if s.gone(v) {
+		if c.Keyed {
+			return Outcome{Code: Finished}
+		}
+		return Outcome{Code: SessionGone}
+	}
+	if v.nature == natureNamed && c.Number == 0 {
+		return Outcome{Code: NotHeld}
+	}
+	r := s.owned1(n, c.Number)
+	switch {
+	case r == nil && v.nature != natureNamed:
+		return Outcome{Code: NotHeld}
+	case r == nil && v.isFinished(c.Number):
+		return Outcome{Code: Finished, Session: n}
+	case r == nil && len(v.finished) >= maxIntervals:
+		return Outcome{Code: OverQuota, Quota: QuotaGaps}
+	case r == nil:
+		// The cancel overtook its acquire: finish the number, so that the late acquire is refused (R8).
+		v.finish(c.Number, c.Number)
+		return Outcome{Code: Cancelled, Session: n}
+	case !r.granted:
+		out := Outcome{Code: Cancelled, Session: n}
+		out.Holders, out.Waiting = s.holdersOf(r.wanted())
+		s.end(r, endCancelled)
+		return out
+	case c.Waiting:
+		return Outcome{Code: OK, Session: n, Request: r.seq, Grant: s.grantOf(r), Replayed: true}
+	}
+	s.end(r, endReleased)
+	return Outcome{Code: Released, Session: n}
+}
+
+// cancelAhead leaves a tombstone for a key whose acquire has not come yet. How long that may still wait is not known, so
+// it is remembered for the longest wait there is.
+func (s *State) cancelAhead(c *Cancel) Outcome {
+	if s.tombstones >= s.limits.Tombstones {
+		return Outcome{Code: OverQuota, Quota: QuotaTombstones}
+	}
+	v := s.makeSession(session{id: c.Key, nature: natureKeyed, deadline: never, memory: MaxWait + tombMemory})
+	s.bury(v)
+	return Outcome{Code: Cancelled}
+}
+
+func (r *request) wanted() []Want {
+	w := make([]Want, len(r.locks))
+	for i, p := range r.locks {
+		w[i] = p.Want
+	}
+	return w
+}
+
+// bury ends a session that owns nothing any more. Of one named by a key a tombstone is left, so that a late duplicate of
+// its acquire is answered finished and leaves no ghost (R8).
+func (s *State) bury(v *session) {
+	if v.nature != natureKeyed || v.tomb {
+		s.dropSession(v)
+		return
+	}
+	s.setDeadline(v, never)
+	s.ttls.Delete(named[uint64]{v.ttl, v.number})
+	s.rem.Delete(v.number)
+	v.tomb, v.closed, v.owner, v.finished = true, false, "", nil
+	s.tombstones++
+	s.setDeadline(v, s.clock+v.memory)
+}
+
+// end takes a request out of everything, whether it waits or holds, and has those judged again whom it stood in the way
+// of. A session of its own ends with it.
+func (s *State) end(r *request, why ending) {
+	v := s.editSession(r.session)
+	if r.granted {
+		v.holds--
+	} else {
+		v.waits--
+		s.setWaitDeadline(r, never)
+		s.look.Delete(r.seq)
+		if why != endTried {
+			s.events = append(s.events, Event{Kind: EventEnded, Request: r.seq, Code: why.code()})
+		}
+	}
+	for i := range r.locks {
+		if r.locks[i].lock == 0 {
+			continue
+		}
+		if r.granted {
+			s.giveBack(r, i)
+		} else {
+			s.unqueue(r, i)
+		}
+	}
+	s.owned.Delete(ownership{r.session, r.number, r.seq})
+	s.requests.Delete(r)
+	if r.number != 0 {
+		v.finish(r.number, r.number)
+	}
+	if v.nature != natureNamed {
+		s.bury(v)
+	}
+}
+
+// unqueue takes a waiting request out of the queue of one of its locks.
+func (s *State) unqueue(r *request, i int) {
+	at := r.place(i)
+	l := s.editLock(at.lock)
+	s.walk.ReplaceOrInsert(l.number)
+	s.lookBehind(at)
+	s.queue.Delete(at)
+	s.barriers.Delete(at)
+	s.throughs.Delete(at)
+	s.leaveQueue(l, r)
+	s.unbound(l, r.locks[i].Want)
+	s.dropIdle(l)
+	s.left--
+}
+
+// leaveQueue keeps the sums of a lock that a request stops waiting for.
+func (s *State) leaveQueue(l *lock, r *request) {
+	l.waits--
+	if len(r.locks) > 1 {
+		l.multiple--
+	}
+}
+
+func (s *State) unbound(l *lock, w Want) {
+	if w.Limit != 0 {
+		l.bounded--
+	}
+}
+
+// giveBack ends the hold of one lock of a granted request.
+func (s *State) giveBack(r *request, i int) {
+	at := r.place(i)
+	l := s.editLock(at.lock)
+	s.holds.Delete(at)
+	if at.mode == Exclusive {
+		l.exclusive = false
+	} else {
+		l.shared--
+		if at.limit != 0 {
+			l.limited--
+		}
+	}
+	s.unbound(l, r.locks[i].Want)
+	r.locks[i].lock = 0
+	s.lookFirst(l.number)
+	s.dropIdle(l)
+	s.left--
+}
+
+// removals takes apart what is over, as far as the entry's work allows: closed sessions in the order of their numbers,
+// then what is past its deadline in the order of the deadlines. What is left stays where it is and is dead all the same
+// (R3): its owner is gone, it is only still in the way.
+func (s *State) removals() {
+	for s.left > 0 {
+		n, found := s.rem.Min()
+		if !found {
+			break
+		}
+		s.takeApart(s.editSession(n), endReleased)
+	}
+	for s.left > 0 {
+		d, found := s.due.Min()
+		if !found || s.clock <= d.at {
+			break
+		}
+		switch d.kind {
+		case dueSession:
+			s.takeApart(s.editSession(d.id), endExpired)
+		case dueWait:
+			s.end(s.editRequest(d.seq), endTimedOut)
+		case dueTombstone:
+			s.dropSession(s.editSession(d.id))
+			s.left--
+		}
+	}
+}
+
+// takeApart ends the requests of a session by number while the entry may still work, and then the session itself.
+func (s *State) takeApart(v *session, why ending) {
+	for s.left > 0 {
+		var first *request
+		s.owned.AscendGreaterOrEqual(ownership{session: v.number}, func(o ownership) bool {
+			if o.session == v.number {
+				first = s.editRequest(o.seq)
+			}
+			return false
+		})
+		if first == nil {
+			s.bury(v)
+			s.left--
+			return
+		}
+		s.end(first, why)
+		if v.nature != natureNamed { // its session ended with it
+			return
+		}
+	}
+}
+
+// backlog reports whether an entry left work for the next one.
+func (s *State) backlog() bool {
+	if s.rem.Len() > 0 || s.look.Len() > 0 {
+		return true
+	}
+	d, found := s.due.Min()
+	return found && s.clock > d.at
+}

@@ -1,0 +1,177 @@
+package fsm
+
+// pass makes the grants of an entry (R5): it judges the requests in `look`, in the one total order that all requests
+// share. Whether a request can have a lock depends on earlier ones only, so one ordered pass is a fixpoint. A request
+// that changes where it stands puts those behind it into `look`; along the locks in `walk`, whose holds changed, the
+// judging goes on from one to the next until somebody is not let through. The algorithm is that of the appendix of the
+// design; handing an exclusive lock over looks at two requests however long the queue is.
+func (s *State) pass() {
+	for looks := 0; s.left > 0 && looks < lookBudget; looks++ {
+		seq, found := s.look.DeleteMin()
+		if !found {
+			break
+		}
+		r := s.editRequest(seq)
+		all := len(r.locks)
+		k := 0
+		for k < all && s.can(r, k) {
+			k++
+		}
+		if k == all && (s.over(r) || s.now >= MaxToken) {
+			k = all - 1 // not granted any more, but in the way until it is taken apart
+		}
+		if r.try && k < all {
+			s.end(r, endTried)
+			continue
+		}
+		old := r.depth
+		s.stand(r, k)
+		for i := range r.locks {
+			l := r.locks[i].lock
+			_, walked := s.walk.Get(l)
+			if !walked && k < all && (old >= i) == (k >= i) && (old > i) == (k > i) {
+				continue
+			}
+			s.walk.ReplaceOrInsert(l)
+			if k == i {
+				s.lookThroughs(r.place(i))
+			} else {
+				s.lookBehind(r.place(i))
+			}
+		}
+		if k == all {
+			s.grant(r)
+		}
+	}
+	if s.look.Len() == 0 {
+		s.walk.Clear(false)
+	}
+}
+
+// can reports whether request r could have its i-th lock, as far as the holds and the requests before it say.
+func (s *State) can(r *request, i int) bool {
+	at := r.place(i)
+	if barrier, found := first(s.barriers, at.lock); found && barrier.seq.Less(r.seq) {
+		return false
+	}
+	l, _ := s.locks.Get(&lock{number: at.lock})
+	if l.exclusive || (at.mode == Exclusive && l.shared > 0) {
+		return false
+	}
+	// The requests that go through here and wait for a later lock count as if they held.
+	taken, limit, free := l.shared, at.limit, true
+	if l.limited > 0 {
+		limit = tighter(limit, l.limit)
+	}
+	s.throughs.AscendRange(place{lock: at.lock}, at, func(before place) bool {
+		if at.mode == Exclusive || before.mode == Exclusive {
+			free = false
+			return false
+		}
+		taken++
+		limit = tighter(limit, before.limit)
+		return true
+	})
+	return free && (limit == 0 || taken < uint64(limit)) && (at.mode == Exclusive || taken < s.limits.Holders)
+}
+
+// tighter returns the smaller of two limits, of which 0 is none.
+func tighter(a, b uint32) uint32 {
+	if a == 0 || (b != 0 && b < a) {
+		return b
+	}
+	return a
+}
+
+// stand records how many of its first locks a request goes through: at these it stands aside for what is compatible, at
+// the next it is a barrier, and at the rest it does not stand at all.
+func (s *State) stand(r *request, k int) {
+	for i := range r.locks {
+		at := r.place(i)
+		s.barriers.Delete(at)
+		s.throughs.Delete(at)
+		switch {
+		case k > i:
+			s.throughs.ReplaceOrInsert(at)
+		case k == i:
+			s.barriers.ReplaceOrInsert(at)
+		}
+	}
+	r.depth = k
+}
+
+// grant turns a waiting request into a hold of all its locks. An exclusive hold's token is the entry's; a shared one has
+// the token of its period, which it opens when it is the first (R6).
+func (s *State) grant(r *request) {
+	v := s.editSession(r.session)
+	for i := range r.locks {
+		p := &r.locks[i]
+		at := r.place(i)
+		l := s.editLock(p.lock)
+		s.queue.Delete(at)
+		s.throughs.Delete(at)
+		s.leaveQueue(l, r)
+		p.token = s.now
+		if p.Mode == Exclusive {
+			l.exclusive = true
+		} else {
+			if l.shared == 0 {
+				l.period = s.now
+			}
+			p.token = l.period
+			l.shared++
+			if p.Limit != 0 {
+				l.limited++
+			}
+		}
+		s.holds.ReplaceOrInsert(at)
+		s.left--
+	}
+	s.setWaitDeadline(r, never)
+	r.granted, r.try, r.since, r.wall = true, false, s.clock, s.wall
+	v.waits--
+	v.holds++
+	if v.nature != natureNamed {
+		s.setDeadline(v, s.clock+v.ttl)
+	}
+	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
+}
+
+// lookFirst has the head of a lock's queue judged again, and those behind it as long as they get through.
+func (s *State) lookFirst(lock uint64) {
+	s.walk.ReplaceOrInsert(lock)
+	if head, found := first(s.queue, lock); found {
+		s.look.ReplaceOrInsert(head.seq)
+	}
+}
+
+// lookBehind has the next request behind a place judged again.
+func (s *State) lookBehind(at place) {
+	next, found := place{}, false
+	s.queue.AscendGreaterOrEqual(at, func(p place) bool {
+		if p.lock != at.lock {
+			return false
+		}
+		if p.seq == at.seq {
+			return true
+		}
+		next, found = p, true
+		return false
+	})
+	if found {
+		s.look.ReplaceOrInsert(next.seq)
+	}
+}
+
+// lookThroughs has those judged again that stand through a lock behind a new barrier.
+func (s *State) lookThroughs(barrier place) {
+	s.throughs.AscendGreaterOrEqual(barrier, func(p place) bool {
+		if p.lock != barrier.lock {
+			return false
+		}
+		if p.seq != barrier.seq {
+			s.look.ReplaceOrInsert(p.seq)
+		}
+		return true
+	})
+}

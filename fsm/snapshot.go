@@ -1,0 +1,266 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/google/btree"
+)
+
+// snapshotMagic begins every snapshot, so that a file of another kind is refused with a clear word.
+const snapshotMagic = "pawl snapshot\n"
+
+// maxObjects bounds what a decoder makes room for; real bounds are the quotas.
+const maxObjects = 1 << 26
+
+// Snapshot returns the state as it is now, to be written while this one goes on changing: the trees are cloned in O(1),
+// and objects are copied when they are next changed. The copy must not be applied to.
+func (s *State) Snapshot() *State {
+	c := *s
+	s.epoch++
+	c.sessions, c.locks, c.requests = s.sessions.Clone(), s.locks.Clone(), s.requests.Clone()
+	c.ids, c.names, c.owned = s.ids.Clone(), s.names.Clone(), s.owned.Clone()
+	c.queue, c.barriers, c.throughs, c.holds = s.queue.Clone(), s.barriers.Clone(), s.throughs.Clone(), s.holds.Clone()
+	c.due, c.ttls = s.due.Clone(), s.ttls.Clone()
+	c.look, c.walk, c.rem = s.look.Clone(), s.walk.Clone(), s.rem.Clone()
+	c.events, c.tries = nil, nil
+	return &c
+}
+
+// Encode returns the bytes of a snapshot (R12): magic, version, everything in sorted order, checksum. Equal states have
+// equal bytes.
+func (s *State) Encode() []byte {
+	c := coder{buf: []byte(snapshotMagic)}
+	version := uint64(Version)
+	c.number(&version)
+	s.fields(&c)
+	if err := c.finish(); err != nil {
+		panic(fmt.Sprintf("encoding a snapshot: %v", err)) // nothing above the caps gets into the state
+	}
+	return seal(c.buf)
+}
+
+// Decode is the reverse of Encode. It never panics, whatever the bytes are.
+func Decode(b []byte) (*State, error) {
+	if len(b) < len(snapshotMagic) || string(b[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, fmt.Errorf("decoding snapshot: %w: this is no pawl snapshot", errMalformed)
+	}
+	body, err := unseal(b)
+	if err != nil {
+		return nil, fmt.Errorf("decoding snapshot: %w", err)
+	}
+	c := coder{reading: true, buf: body[len(snapshotMagic):]}
+	if err := c.version(); err != nil {
+		return nil, fmt.Errorf("decoding snapshot: %w", err)
+	}
+	s := NewState()
+	s.fields(&c)
+	if err := c.finish(); err != nil {
+		return nil, fmt.Errorf("decoding snapshot: %w", err)
+	}
+	if err := s.rebuild(); err != nil {
+		return nil, fmt.Errorf("decoding snapshot: %w", err)
+	}
+	return s, nil
+}
+
+func (s *State) fields(c *coder) {
+	c.number(&s.level)
+	if c.err == nil && s.level > FeatureLevel {
+		c.err = fmt.Errorf("feature level %d, this version supports %d: %w", s.level, FeatureLevel, ErrNewer)
+	}
+	c.id(&s.cluster)
+	for _, v := range []*uint64{
+		&s.index, &s.term, &s.base, &s.begin, &s.elapsed, &s.clock, &s.lastSession, &s.lastLock,
+	} {
+		c.number(v)
+	}
+	c.text(&s.node, 256, "node")
+	c.text(&s.url, 1024, "url")
+	s.limits.fields(c)
+	list(c, &s.raised, maxRaised, "raises", (*coder).id)
+	treeOf(c, s.sessions, "sessions", func(c *coder, v **session) {
+		if c.reading {
+			*v = &session{}
+		}
+		(*v).fields(c)
+	})
+	treeOf(c, s.locks, "locks", func(c *coder, v **lock) {
+		if c.reading {
+			*v = &lock{}
+		}
+		(*v).fields(c)
+	})
+	treeOf(c, s.requests, "requests", func(c *coder, v **request) {
+		if c.reading {
+			*v = &request{}
+		}
+		(*v).fields(c)
+	})
+	treeOf(c, s.look, "look", func(c *coder, v *Seq) { v.fields(c) })
+	treeOf(c, s.walk, "walk", (*coder).number)
+	treeOf(c, s.rem, "removals", (*coder).number)
+}
+
+// treeOf codes the items of a tree in their order.
+func treeOf[T any](c *coder, t *btree.BTreeG[T], what string, each func(*coder, *T)) {
+	n := c.length(t.Len(), maxObjects, what)
+	if !c.reading {
+		t.Ascend(func(v T) bool {
+			each(c, &v)
+			return c.err == nil
+		})
+		return
+	}
+	for range n {
+		var v T
+		each(c, &v)
+		if c.err != nil {
+			return
+		}
+		if _, twice := t.ReplaceOrInsert(v); twice {
+			c.fail("%s has an item twice", what)
+		}
+	}
+}
+
+func (q *Seq) fields(c *coder) {
+	c.number(&q.Index)
+	boundedAs(c, &q.Pos, MaxCommands, "position")
+}
+
+func (v *session) fields(c *coder) {
+	c.number(&v.number)
+	c.id(&v.id)
+	boundedAs(c, &v.nature, uint64(natureKeyed), "nature")
+	c.text(&v.owner, MaxOwner, "owner")
+	c.number(&v.ttl)
+	c.number(&v.deadline)
+	c.flag(&v.closed)
+	c.flag(&v.tomb)
+	c.number(&v.memory)
+	list(c, &v.finished, 2*maxIntervals+1<<20, "finished", func(c *coder, i *interval) {
+		c.number(&i.low)
+		c.number(&i.high)
+	})
+}
+
+func (l *lock) fields(c *coder) {
+	c.number(&l.number)
+	c.text(&l.name, MaxName, "name")
+	c.number(&l.period)
+}
+
+func (r *request) fields(c *coder) {
+	r.seq.fields(c)
+	c.number(&r.session)
+	c.number(&r.number)
+	c.flag(&r.granted)
+	c.number(&r.since)
+	c.number(&r.wall)
+	c.number(&r.deadline)
+	depth := uint64(r.depth + 1)
+	c.bounded(&depth, MaxLocks+1, "depth")
+	if c.reading {
+		r.depth = int(depth) - 1
+	}
+	c.text(&r.task, MaxTask, "task")
+	c.text(&r.trace, MaxTrace, "trace")
+	list(c, &r.locks, MaxLocks, "locks", func(c *coder, p *part) {
+		c.text(&p.Name, MaxName, "name")
+		c.mode(&p.Mode)
+		boundedAs(c, &p.Limit, MaxLimit, "limit")
+		c.number(&p.lock)
+		c.number(&p.token)
+	})
+}
+
+// rebuild rebuilds what is derived from the objects, and refuses objects that do not fit together.
+func (s *State) rebuild() error {
+	var err error
+	fail := func(format string, args ...any) bool {
+		err = fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
+		return false
+	}
+	s.sessions.Ascend(func(v *session) bool {
+		v.epoch = s.epoch
+		s.ids.ReplaceOrInsert(named[ID]{v.id, v.number})
+		if v.tomb {
+			s.tombstones++
+		}
+		at := v.deadline
+		v.deadline = never
+		s.setDeadline(v, at)
+		return v.number <= s.lastSession || fail("session %d", v.number)
+	})
+	if err != nil {
+		return err
+	}
+	s.locks.Ascend(func(l *lock) bool {
+		l.epoch = s.epoch
+		s.names.ReplaceOrInsert(named[string]{l.name, l.number})
+		return l.number <= s.lastLock || fail("lock %d", l.number)
+	})
+	if err != nil {
+		return err
+	}
+	s.requests.Ascend(func(r *request) bool {
+		r.epoch = s.epoch
+		v := s.editSession(r.session)
+		if v == nil {
+			return fail("request of session %d, which is not there", r.session)
+		}
+		s.owned.ReplaceOrInsert(ownership{r.session, r.number, r.seq})
+		if r.granted {
+			v.holds++
+		} else {
+			v.waits++
+			at := r.deadline
+			r.deadline = never
+			s.setWaitDeadline(r, at)
+		}
+		for i, p := range r.locks {
+			if p.lock == 0 {
+				continue
+			}
+			l := s.editLock(p.lock)
+			if l == nil || l.name != p.Name {
+				return fail("request for lock %d, which is not there", p.lock)
+			}
+			s.rebuildPlace(r, i, l)
+		}
+		return true
+	})
+	return err
+}
+
+// rebuildPlace rebuilds the indexes and sums for one lock of a request.
+func (s *State) rebuildPlace(r *request, i int, l *lock) {
+	at := r.place(i)
+	if at.limit != 0 {
+		l.limit = at.limit
+		l.bounded++
+	}
+	if r.granted {
+		s.holds.ReplaceOrInsert(at)
+		if at.mode == Exclusive {
+			l.exclusive = true
+		} else {
+			l.shared++
+			if at.limit != 0 {
+				l.limited++
+			}
+		}
+		return
+	}
+	s.queue.ReplaceOrInsert(at)
+	l.waits++
+	if len(r.locks) > 1 {
+		l.multiple++
+	}
+	switch {
+	case r.depth > i:
+		s.throughs.ReplaceOrInsert(at)
+	case r.depth == i:
+		s.barriers.ReplaceOrInsert(at)
+	}
+}
