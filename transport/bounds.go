@@ -14,7 +14,7 @@ const (
 	MaxSession     = 128
 	MaxReason      = 1024
 	MaxAddress     = 256
-	MaxWord        = 64 // mode, role
+	MaxWord        = 64  // mode, role
 	MaxKey         = 256 // Idempotency-Key
 	MaxLocks       = 64  // in one acquire
 	MaxLimit       = 1_000_000
