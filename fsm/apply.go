@@ -20,12 +20,12 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		if err := s.beginTerm(e.Begin); err != nil {
 			return nil, err
 		}
-		return &Result{Index: index, Applied: true, Clock: s.clock}, nil
+		return &Result{Index: index, Term: term, Applied: true, Clock: s.clock}, nil
 	}
 	if e.Stamp.Begin != s.begin {
 		// A stamp under another beginning: a deposed leader's, or one from before the clock was begun anew. Nothing at
 		// all may come of it, else a grant would be counted on a clock that stands still (R3).
-		return &Result{Index: index, Clock: s.clock}, nil
+		return &Result{Index: index, Term: term, Clock: s.clock}, nil
 	}
 	if e.Stamp.Elapsed > s.elapsed {
 		s.clock += e.Stamp.Elapsed - s.elapsed
@@ -34,7 +34,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 	s.wall, s.left, s.events, s.tries = e.Wall, workBudget, nil, s.tries[:0]
 	s.now = s.base + index
 
-	result := &Result{Index: index, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
+	result := &Result{Index: index, Term: term, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
 	for i, command := range e.Commands {
 		outcome, err := s.run(command, uint32(i))
 		if err != nil {

@@ -38,6 +38,7 @@ const (
 // Result is what applying one entry gave.
 type Result struct {
 	Index    uint64
+	Term     uint64
 	Applied  bool   // false: stamped under another term's beginning; nothing happened (R3)
 	Clock    uint64 // the lease clock afterwards, ms
 	Outcomes []Outcome
