@@ -155,7 +155,7 @@ func memory() int64 {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapInuse + stats.StackInuse)
+	return int64(stats.HeapAlloc + stats.StackInuse)
 }
 
 // A peer that opens too many connections loses its least recently heard one; strangers get only their share, and
