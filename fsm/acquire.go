@@ -50,7 +50,7 @@ func (s *State) acquireOwn(a *Acquire, seq Seq) Outcome {
 		if s.gone(v) || r == nil {
 			return Outcome{Code: Finished, Session: n}
 		}
-		if v.owner != a.Owner || v.ttl != a.TTL {
+		if v.owner != a.Owner || v.asked != a.TTL {
 			return Outcome{Code: Mismatch}
 		}
 		v.memory = max(v.memory, a.Wait+tombMemory)
@@ -67,7 +67,7 @@ func (s *State) acquireOwn(a *Acquire, seq Seq) Outcome {
 		nature = natureKeyed
 	}
 	v := s.makeSession(session{
-		id: a.ID, nature: nature, owner: a.Owner, ttl: a.TTL, deadline: never, memory: a.Wait + tombMemory,
+		id: a.ID, nature: nature, owner: a.Owner, ttl: a.TTL, asked: a.TTL, deadline: never, memory: a.Wait + tombMemory,
 	})
 	out := s.enqueue(v, a, seq)
 	if out.Code != OK {
@@ -154,6 +154,7 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 		return
 	}
 	r, found := s.requests.Get(&request{seq: out.Request})
+	found = found && !s.over(r) // what is gone is not answered, though the work of taking it apart may be left over (R3)
 	switch {
 	case !found && a.Session != 0 && s.gone(s.peekSession(a.Session)): // closed, or raised, in the same entry
 		*out = Outcome{Code: SessionGone}

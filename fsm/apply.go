@@ -66,7 +66,11 @@ func (s *State) beginTerm(b *Begin) error {
 		return fmt.Errorf("begin-term entry %d is of cluster %x, this state of %x", s.index, b.Cluster, s.cluster)
 	}
 	s.begin, s.elapsed = s.index, 0
+	holders := s.limits.Holders
 	s.node, s.url, s.limits = b.Node, b.URL, b.Limits.withDefaults()
+	if s.limits.Holders != holders {
+		s.lookEverywhere()
+	}
 	return nil
 }
 
@@ -106,7 +110,7 @@ func (s *State) run(command Command, pos uint32) (Outcome, error) {
 func (s *State) open(c *Open) Outcome {
 	if n := s.sessionByID(c.Session); n != 0 {
 		v := s.editSession(n)
-		if s.gone(v) || v.nature != natureNamed || v.owner != c.Owner || v.ttl != c.TTL {
+		if s.gone(v) || v.nature != natureNamed || v.owner != c.Owner || v.asked != c.TTL {
 			return Outcome{Code: SessionGone}
 		}
 		return Outcome{Code: OK, Session: n, TTL: v.ttl, Lease: v.deadline - s.clock, Replayed: true}
@@ -114,7 +118,7 @@ func (s *State) open(c *Open) Outcome {
 	if s.sessionQuota() {
 		return Outcome{Code: OverQuota, Quota: QuotaSessions}
 	}
-	v := s.makeSession(session{id: c.Session, owner: c.Owner, ttl: c.TTL, deadline: s.clock + c.TTL})
+	v := s.makeSession(session{id: c.Session, owner: c.Owner, ttl: c.TTL, asked: c.TTL, deadline: s.clock + c.TTL})
 	return Outcome{Code: OK, Session: v.number, TTL: v.ttl, Lease: c.TTL}
 }
 
@@ -175,7 +179,7 @@ func (s *State) doom(v *session) {
 
 func (s *State) raise(c *Raise) Outcome {
 	if slices.Contains(s.raised, c.ID) {
-		return Outcome{Code: OK, Base: s.base + s.index, Replayed: true}
+		return Outcome{Code: OK, Base: s.now - 1, Replayed: true}
 	}
 	s.raised = append(slices.Clip(s.raised), c.ID)
 	if len(s.raised) > maxRaised {

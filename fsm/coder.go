@@ -58,7 +58,7 @@ func (c *coder) bounded(v *uint64, limit uint64, what string) {
 func boundedAs[T ~uint8 | ~uint16 | ~uint32](c *coder, v *T, limit uint64, what string) {
 	n := uint64(*v)
 	c.bounded(&n, limit, what)
-	if c.err == nil {
+	if c.reading && c.err == nil { // a writer only reads: others look at a snapshot's objects meanwhile
 		*v = T(n)
 	}
 }
@@ -94,7 +94,7 @@ func (c *coder) flag(v *bool) {
 		n = 1
 	}
 	c.bounded(&n, 1, "flag")
-	if c.err == nil {
+	if c.reading && c.err == nil {
 		*v = n == 1
 	}
 }

@@ -145,6 +145,23 @@ func (s *State) lookFirst(lock uint64) {
 	}
 }
 
+// lookEverywhere has the queues of all locks judged again. It takes time for each lock with a queue; only a leader with
+// another quota of holders asks for it.
+func (s *State) lookEverywhere() {
+	for next := uint64(1); ; {
+		var at place
+		s.queue.AscendGreaterOrEqual(place{lock: next}, func(p place) bool {
+			at = p
+			return false
+		})
+		if at.lock == 0 {
+			return
+		}
+		s.lookFirst(at.lock)
+		next = at.lock + 1
+	}
+}
+
 // lookBehind has the next request behind a place judged again.
 func (s *State) lookBehind(at place) {
 	next, found := place{}, false

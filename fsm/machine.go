@@ -10,6 +10,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// errStopped is returned after a fatal error.
+var errStopped = errors.New("the state machine has stopped")
+
 // Machine is the state machine as Raft sees it: it decodes entries, applies them under a lock, and lets readers in
 // between. This file is the only one of the package that knows Raft.
 type Machine struct {
@@ -63,12 +66,13 @@ func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state == nil {
-		return nil, errors.New("the state machine has stopped")
+		return nil, errStopped
 	}
 	return frozen{m.state.Snapshot()}, nil
 }
 
-// Restore implements raft.FSM: it replaces the state, or leaves it as it was when the snapshot is bad.
+// Restore implements raft.FSM: it replaces the state, or leaves it as it was when the snapshot is bad. After a fatal
+// error it does nothing: a node that was told to exit must not come back to life.
 func (m *Machine) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	b, err := io.ReadAll(r)
@@ -81,6 +85,9 @@ func (m *Machine) Restore(r io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.state == nil {
+		return errStopped
+	}
 	m.state, m.seen = s, s.index
 	m.sink(&Result{Index: s.index, Applied: true, Clock: s.clock, Events: []Event{{Kind: EventReset}}})
 	return nil

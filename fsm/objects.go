@@ -19,6 +19,7 @@ type session struct {
 	nature   nature
 	owner    string
 	ttl      uint64
+	asked    uint64 // the TTL that it was opened with, of which a renewal may have made another; a repeat is compared with it
 	deadline uint64 // lease clock; never while it only waits (natureOwn, natureKeyed) and of a tombstone's own otherwise
 	closed   bool   // gone for every purpose, still to be taken apart (R3)
 	tomb     bool   // gone; only its name is remembered, until deadline

@@ -134,11 +134,12 @@ func (v *session) fields(c *coder) {
 	boundedAs(c, &v.nature, uint64(natureKeyed), "nature")
 	c.text(&v.owner, MaxOwner, "owner")
 	c.number(&v.ttl)
+	c.number(&v.asked)
 	c.number(&v.deadline)
 	c.flag(&v.closed)
 	c.flag(&v.tomb)
 	c.number(&v.memory)
-	list(c, &v.finished, 2*maxIntervals+1<<20, "finished", func(c *coder, i *interval) {
+	list(c, &v.finished, maxObjects, "finished", func(c *coder, i *interval) {
 		c.number(&i.low)
 		c.number(&i.high)
 	})
