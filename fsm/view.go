@@ -28,8 +28,8 @@ type Waiter struct {
 	Mode     Mode
 	Limit    uint32
 	Waited   uint64 // ms
-	Position int    // 1 is next
-	Others   []string
+	Position int      // 1 is next
+	WaitsFor []string // the locks it cannot have yet
 }
 
 // LockInfo is a lock with its holders and its queue.
@@ -167,8 +167,10 @@ func (s *State) waiter(p place, position int, now uint64) Waiter {
 		Session: v.id, Owner: v.owner, Task: r.task, Mode: p.mode, Limit: p.limit,
 		Waited: now - min(now, r.since), Position: position,
 	}
-	for _, o := range r.locks {
-		w.Others = append(w.Others, o.Name)
+	for i, o := range r.locks {
+		if i >= r.depth { // the earlier ones it could have
+			w.WaitsFor = append(w.WaitsFor, o.Name)
+		}
 	}
 	return w
 }
@@ -281,4 +283,16 @@ func (s *State) Schedule() Schedule {
 // Counts returns how many locks, sessions, holds and waits there are.
 func (s *State) Counts() (locks, sessions, holds, waits int) {
 	return s.locks.Len(), s.sessions.Len() - int(s.tombstones), s.holds.Len(), s.queue.Len()
+}
+
+// SessionAlive reports whether the session with this number can still be renewed.
+func (s *State) SessionAlive(number uint64) bool { return !s.gone(s.peekSession(number)) }
+
+// SessionTTL returns a session's TTL in ms, 0 when it is gone.
+func (s *State) SessionTTL(number uint64) uint64 {
+	v := s.peekSession(number)
+	if s.gone(v) {
+		return 0
+	}
+	return v.ttl
 }

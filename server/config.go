@@ -168,13 +168,13 @@ func loopback(address string) bool {
 
 // Times that are no settings: each bounds something that would otherwise wait for ever.
 const (
-	beginLimit    = 10 * time.Second       // a new leader that is not at work by then hands over
-	roundLimit    = 1 * time.Second        // one read round
-	requestLimit  = 15 * time.Second       // a request besides what it waits for by its own wish
+	beginLimit    = 10 * time.Second        // a new leader that is not at work by then hands over
+	roundLimit    = 1 * time.Second         // one read round
+	requestLimit  = 15 * time.Second        // a request besides what it waits for by its own wish
 	leaderWait    = 1500 * time.Millisecond // how long a request waits for a leader to be known
-	stopLimit     = 9 * time.Second        // from stop to the end
-	recentWrite   = 5 * time.Second        // a write this young shows that writes commit
-	maxQueue      = 4096                   // proposals that wait for the proposer
-	maxInFlight   = 4                      // entries on their way at once
-	maxEntryBytes = 64 << 10               // of commands in one entry
+	stopLimit     = 9 * time.Second         // from stop to the end
+	recentWrite   = 5 * time.Second         // a write this young shows that writes commit
+	maxQueue      = 4096                    // proposals that wait for the proposer
+	maxInFlight   = 4                       // entries on their way at once
+	maxEntryBytes = 64 << 10                // of commands in one entry
 )

@@ -23,6 +23,7 @@ type identityFile struct {
 	Name        string    `json:"name"`
 	Incarnation string    `json:"incarnation"`
 	Cluster     string    `json:"cluster,omitempty"` // once it is known
+	Joining     bool      `json:"joining,omitempty"` // on its way to its vote, in the place of a former incarnation
 	Opened      bool      `json:"opened,omitempty"`  // the Raft store was made: from then on it must be there
 	Created     time.Time `json:"created"`
 }
@@ -85,7 +86,9 @@ func openDataDir(path, name string) (*dataDir, error) {
 	return d, nil
 }
 
-func (d *dataDir) self() peer.Identity { return peer.Identity{Name: d.identity.Name, Incarnation: d.identity.Incarnation} }
+func (d *dataDir) self() peer.Identity {
+	return peer.Identity{Name: d.identity.Name, Incarnation: d.identity.Incarnation}
+}
 
 // cluster is the cluster this node is of, or has promised to be of; "" when neither.
 func (d *dataDir) cluster() string {
@@ -95,12 +98,13 @@ func (d *dataDir) cluster() string {
 	return d.identity.Cluster
 }
 
-func (d *dataDir) setCluster(cluster string) error {
-	if d.identity.Cluster == cluster {
+// change writes the identity with something changed, and keeps it when that is durable.
+func (d *dataDir) change(f func(*identityFile)) error {
+	next := d.identity
+	f(&next)
+	if next == d.identity {
 		return nil
 	}
-	next := d.identity
-	next.Cluster = cluster
 	if err := d.write(identityName, next); err != nil {
 		return err
 	}
@@ -108,15 +112,18 @@ func (d *dataDir) setCluster(cluster string) error {
 	return nil
 }
 
-func (d *dataDir) setOpened() error {
-	next := d.identity
-	next.Opened = true
-	if err := d.write(identityName, next); err != nil {
-		return err
-	}
-	d.identity = next
-	return nil
+func (d *dataDir) setCluster(cluster string) error {
+	return d.change(func(i *identityFile) { i.Cluster = cluster })
 }
+
+func (d *dataDir) setOpened() error { return d.change(func(i *identityFile) { i.Opened = true }) }
+
+// startJoining makes an empty node a newcomer to a cluster. What it had begun to form itself is void.
+func (d *dataDir) startJoining(cluster string) error {
+	return d.change(func(i *identityFile) { i.Cluster, i.Joining = cluster, true })
+}
+
+func (d *dataDir) endJoining() error { return d.change(func(i *identityFile) { i.Joining = false }) }
 
 func (d *dataDir) setPromise(p promiseFile) error {
 	if err := d.write(promiseName, p); err != nil {

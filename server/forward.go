@@ -1,0 +1,170 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/server/replica"
+	"github.com/pawl-lock/pawl/transport"
+	"github.com/pawl-lock/pawl/transport/peer"
+)
+
+// leaderNode names the node that Raft believes to lead, and its Raft address; "" when there is none. It is a hint.
+func (n *Node) leaderNode() (name, address string) {
+	id, address := n.replica.Leader()
+	if id == "" {
+		return "", ""
+	}
+	identity, err := peer.ParseIdentity(id)
+	if err != nil {
+		return "", ""
+	}
+	return identity.Name, address
+}
+
+// passOn hands a request to the leader and its answer through to the caller (errAnswered). It reports leads when this
+// node turns out to be at work as leader itself. A request is passed on once: one that came from a follower is answered
+// here, so two nodes that take each other for the leader cannot make a loop (D01).
+func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
+	ctx, cancel := context.WithTimeout(c, leaderWait)
+	defer cancel()
+	var address string
+	n.poll(ctx, func() bool {
+		var name string
+		name, address = n.leaderNode()
+		return n.leader.Load() != nil || n.stopping() || (address != "" && name != n.config.Name && !c.forwarded)
+	})
+	switch {
+	case n.leader.Load() != nil:
+		return true, nil
+	case n.stopping():
+		return false, transport.NewError(transport.ErrShuttingDown, "this node is stopping")
+	case c.forwarded || address == "":
+		return false, n.notLeading()
+	}
+	hostport, incarnation, err := peer.SplitAddress(address)
+	if err != nil {
+		return false, err
+	}
+	response, err := n.forward(c, hostport, incarnation)
+	if err != nil {
+		return false, n.forwardError(c, err)
+	}
+	defer drain(response.Body)
+	for _, h := range passedHeaders {
+		if v := response.Header.Get(h); v != "" {
+			w.Header().Set(h, v)
+		}
+	}
+	w.WriteHeader(response.StatusCode)
+	_, _ = io.Copy(w, io.LimitReader(response.Body, maxForwarded))
+	return false, errAnswered
+}
+
+// maxForwarded bounds the answer that is passed through, in bytes.
+const maxForwarded = 16 << 20
+
+// passedHeaders are those of the leader's answer that reach the caller.
+var passedHeaders = []string{
+	"Content-Type", "Content-Length", "Cache-Control", "Retry-After", "Allow",
+	transport.HeaderCluster, transport.HeaderNode, transport.HeaderIndex, transport.HeaderLeader,
+}
+
+func (n *Node) forward(c *call, hostport, incarnation string) (*http.Response, error) {
+	u := *c.request.URL
+	u.Scheme, u.Host = "http", hostport
+	out, err := http.NewRequestWithContext(c, c.request.Method, u.String(), bytes.NewReader(c.body))
+	if err != nil {
+		return nil, err
+	}
+	if len(c.body) > 0 {
+		out.Header.Set("Content-Type", transport.TypeJSON)
+	}
+	out.Header.Set(transport.HeaderForwarded, n.config.Name)
+	for _, h := range []string{transport.HeaderIdempotencyKey, "Traceparent"} {
+		if v := c.request.Header.Get(h); v != "" {
+			out.Header.Set(h, v)
+		}
+	}
+	return n.port.HTTPClient(hostport, incarnation).Do(out)
+}
+
+// forwardError says what became of a request that the leader gave no answer to: nothing, when no connection was had or
+// it only reads; else nobody knows.
+func (n *Node) forwardError(c *call, err error) error {
+	var dial *peer.DialError
+	if c.request.Method == http.MethodGet || errors.As(err, &dial) {
+		return transport.NewError(transport.ErrNoLeader, "the leader cannot be reached from this node")
+	}
+	return transport.NewError(transport.ErrUnknownOutcome, "the leader gave no answer: repeat the request with the same number or key")
+}
+
+// peerHandler serves node-to-node HTTP, behind the handshake: forwarded requests, and what nodes ask each other.
+func (n *Node) peerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /peer/identity", peerJSON(n.identity))
+	mux.HandleFunc("GET /peer/term", peerJSON(n.term))
+	mux.HandleFunc("POST /peer/promise", peerJSON(n.promise))
+	mux.HandleFunc("POST /peer/join", peerJSON(n.join))
+	mux.HandleFunc("POST /peer/probe", peerJSON(n.probe))
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) { n.serve(w, r, true) })
+	return mux
+}
+
+// termAnswer is a voter's answer to a read round; Nonce repeats the question's.
+type termAnswer struct {
+	Term  uint64 `json:"term"`
+	Nonce string `json:"nonce"`
+}
+
+func (n *Node) term(r *http.Request, _ *struct{}) (*termAnswer, error) {
+	return &termAnswer{Term: n.replica.Term(), Nonce: r.URL.Query().Get("nonce")}, nil
+}
+
+// askTerm asks a voter for its term, with a fresh nonce: an answer counts only for the question it was given to (R15).
+func (n *Node) askTerm(ctx context.Context, voter replica.Server) (uint64, error) {
+	nonce := peer.NewIncarnation()
+	var out termAnswer
+	if err := n.ask(ctx, voter.Address, http.MethodGet, "/peer/term?nonce="+nonce, nil, &out); err != nil {
+		return 0, err
+	}
+	if out.Nonce != nonce {
+		return 0, errors.New("the answer is to another question")
+	}
+	return out.Term, nil
+}
+
+// linearizable proves that this node still leads and that its state has everything that was acknowledged before now.
+func (n *Node) linearizable(ctx context.Context) error {
+	l := n.leader.Load()
+	if l == nil {
+		return n.notLeading()
+	}
+	commit, err := l.rounds.Join(ctx)
+	if err != nil {
+		return n.notLeading()
+	}
+	ctx, cancel := context.WithTimeout(ctx, roundLimit)
+	defer cancel()
+	// What is committed is applied within microseconds, unless this node is overloaded.
+	if !n.poll(ctx, func() bool { return n.machine.Seen() >= commit }) {
+		return transport.NewError(transport.ErrOverloaded, "this node is behind with applying the log")
+	}
+	return nil
+}
+
+// clock estimates the lease clock now, for showing: on the leader it is exact, elsewhere it is that of the last entry.
+func (n *Node) clock(s *fsm.State) uint64 {
+	need := s.Schedule()
+	if l := n.leader.Load(); l != nil && l.begin == need.Begin {
+		if e := uint64(time.Since(l.proposer.since).Milliseconds()); e > need.Elapsed {
+			return need.Clock + e - need.Elapsed
+		}
+	}
+	return need.Clock
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/pawl-lock/pawl/fsm"
+)
+
+// hub wakes the callers on this node that wait for a request to be granted. It is fed by the state machine, under its
+// lock, so it never blocks; what it forgets at a restart its callers find again by repeating (design, Waiting).
+type hub struct {
+	mu      sync.Mutex
+	waiters map[fsm.Seq]map[*waiter]struct{}
+}
+
+// waiter is one caller. Several may wait for one request.
+type waiter struct {
+	request    fsm.Seq
+	repeatable bool // its caller can ask again by number or key
+	news       chan news
+}
+
+// news is what a waiter is told, once.
+type news struct {
+	grant *fsm.Grant // granted
+	code  fsm.Code   // or ended, for this reason
+	err   error      // or nothing can be said any more
+	look  bool       // or: the state was replaced, look again
+}
+
+func newHub() *hub { return &hub{waiters: map[fsm.Seq]map[*waiter]struct{}{}} }
+
+// register adds a waiter. The caller looks at the state afterwards: what happened before is there, what happens later
+// comes as news, so no grant is missed (A19).
+func (h *hub) register(request fsm.Seq, repeatable bool) *waiter {
+	w := &waiter{request: request, repeatable: repeatable, news: make(chan news, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set := h.waiters[request]
+	if set == nil {
+		set = map[*waiter]struct{}{}
+		h.waiters[request] = set
+	}
+	set[w] = struct{}{}
+	return w
+}
+
+func (h *hub) forget(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set := h.waiters[w.request]
+	delete(set, w)
+	if len(set) == 0 {
+		delete(h.waiters, w.request)
+	}
+}
+
+// applied tells the waiters what an entry did. It is the state machine's sink.
+func (h *hub) applied(r *fsm.Result) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range r.Events {
+		switch e.Kind {
+		case fsm.EventGranted:
+			h.tellLocked(e.Request, news{grant: e.Grant})
+		case fsm.EventEnded:
+			h.tellLocked(e.Request, news{code: e.Code})
+		case fsm.EventReset:
+			for request := range h.waiters {
+				h.tellLocked(request, news{look: true})
+			}
+		}
+	}
+}
+
+func (h *hub) tellLocked(request fsm.Seq, n news) {
+	for w := range h.waiters[request] {
+		select {
+		case w.news <- n:
+		default: // it has not taken the news before; "granted" is final, and after "look" it looks anyway
+		}
+	}
+}
+
+// fail ends the waiting of callers that can ask again elsewhere; with all set, of every caller. The others go on waiting:
+// this node still applies what the next leader does, and a grant that is applied here is true.
+func (h *hub) fail(err error, all bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for request, set := range h.waiters {
+		for w := range set {
+			if all || w.repeatable {
+				h.tellLocked(request, news{err: err})
+				break
+			}
+		}
+	}
+}
+
+// count returns how many callers wait.
+func (h *hub) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, set := range h.waiters {
+		n += len(set)
+	}
+	return n
+}

@@ -1,0 +1,270 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/server/replica"
+	"github.com/pawl-lock/pawl/transport/peer"
+)
+
+// Node is one running node. Safe for concurrent use.
+type Node struct {
+	config  Config
+	log     hclog.Logger
+	port    *peer.Port
+	machine *fsm.Machine
+	replica *replica.Replica
+	hub     *hub
+	leader  atomic.Pointer[leadership] // set while this node is at work as leader
+	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
+	probes  probes
+	api     *http.Server
+	peers   *http.Server
+	apiAddr string
+	conns   atomic.Int64 // open connections to the API port
+
+	dirMu sync.Mutex // held over the disk when the node forms or joins a cluster, and never over the network
+	dir   *dataDir
+
+	changing sync.Mutex // one change of members at a time
+	contacts sync.Map   // id of a member → when it last answered this node; as long as the list of members ever was
+	started  time.Time
+
+	ctx      context.Context // ends when the node's own work must
+	cancel   context.CancelCauseFunc
+	draining chan struct{} // closed when the node begins to stop
+	stopOnce sync.Once
+	failOnce sync.Once
+	failed   chan error
+	work     sync.WaitGroup
+}
+
+var errStopping = errors.New("the node is stopping")
+
+// Start makes a node of a data directory and has it listen, and returns as soon as it does; Ready tells when it can be
+// used. Nothing is written when the configuration is wrong. The caller stops the node with Stop.
+func Start(config Config) (*Node, error) {
+	tcp := config.Network == nil
+	config = config.withDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if tcp {
+		if err := checkOwnHost(config.own().Address); err != nil {
+			return nil, err
+		}
+	}
+	n := &Node{
+		config: config, log: config.Logger, hub: newHub(), draining: make(chan struct{}), failed: make(chan error, 1),
+		started: time.Now(),
+	}
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	if err := n.open(); err != nil {
+		n.cancel(err)
+		return nil, err
+	}
+	n.work.Go(n.followLeadership)
+	n.work.Go(n.findCluster)
+	return n, nil
+}
+
+// ownHostPatience is how long this node's own name may be unknown: a container's name appears a moment after it.
+const ownHostPatience = 5 * time.Second
+
+// checkOwnHost refuses an address of this node in Peers whose host does not exist (C13).
+func checkOwnHost(address string) error {
+	host, _, _ := net.SplitHostPort(address)
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownHostPatience)
+	defer cancel()
+	for {
+		_, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("peers: this node is listed at %s, and there is no such host: %w", address, err)
+		}
+	}
+}
+
+// open brings up the parts from below: directory, peer port, Raft, API port. What was opened is closed again when a later
+// part fails.
+func (n *Node) open() (err error) {
+	if n.dir, err = openDataDir(n.config.DataDir, n.config.Name); err != nil {
+		return err
+	}
+	undo := []func(){}
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+		}
+	}()
+	advertise := n.config.own().Address
+	n.port, err = peer.Open(peer.Config{
+		Network: n.config.Network, Listen: n.config.PeerListen, Advertise: advertise, Self: n.dir.self(),
+		Cluster: n.cluster, Logger: n.log.Named("peer"),
+	})
+	if err != nil {
+		return fmt.Errorf("opening the peer port: %w", err)
+	}
+	undo = append(undo, func() { n.port.Close() })
+
+	timing, err := replica.Profile(n.config.Profile)
+	if err != nil {
+		return err
+	}
+	n.machine = fsm.NewMachine(n.hub.applied, n.fail)
+	n.replica, err = replica.Open(replica.Config{
+		ID: n.dir.self().String(), Address: peer.Address(advertise, n.dir.identity.Incarnation), Dir: n.dir.path,
+		New: !n.dir.identity.Opened, FSM: n.machine, Stream: n.port.Raft(), Timing: timing,
+		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"),
+		Fatal: func(reason string) { n.fail(errors.New(reason)) },
+	})
+	if err != nil {
+		return err
+	}
+	undo = append(undo, func() { n.replica.Shutdown(context.Background()) })
+	if !n.dir.identity.Opened {
+		if err := n.dir.setOpened(); err != nil {
+			return err
+		}
+	}
+	listener, err := n.config.Network.Listen(n.config.APIListen)
+	if err != nil {
+		return fmt.Errorf("opening the API port: %w", err)
+	}
+	n.apiAddr = listener.Addr().String()
+	n.api = n.apiServer()
+	n.peers = n.port.Server(n.peerHandler())
+	n.work.Go(func() { n.serveHTTP(n.api, listener) })
+	n.work.Go(func() { n.serveHTTP(n.peers, n.port.HTTP()) })
+	return nil
+}
+
+func (n *Node) serveHTTP(s *http.Server, l net.Listener) {
+	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		n.fail(fmt.Errorf("serving %s: %w", l.Addr(), err))
+	}
+}
+
+// APIAddress returns the host:port where the API listens.
+func (n *Node) APIAddress() string { return n.apiAddr }
+
+// Failed gives the reason when the node must not go on; the process then exits without more ado (fail-stop).
+func (n *Node) Failed() <-chan error { return n.failed }
+
+func (n *Node) fail(reason error) {
+	n.failOnce.Do(func() {
+		n.log.Error("this node must stop at once", "reason", reason)
+		n.failed <- reason
+		if n.config.Fatal != nil {
+			n.config.Fatal(reason)
+		}
+	})
+}
+
+func (n *Node) stopping() bool {
+	select {
+	case <-n.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stop ends the node in an order in which nothing acknowledged is lost and nobody is left hanging. Stopping is not
+// leaving: membership is unchanged (F02). It takes under 10 s also without a quorum, and may be called again.
+func (n *Node) Stop(ctx context.Context) error {
+	var err error
+	n.stopOnce.Do(func() { err = n.stop(ctx) })
+	return err
+}
+
+func (n *Node) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	// 1. Readiness fails and new requests are sent elsewhere; the long polls wake. Those that can be repeated are told to
+	// repeat; the others cancel their wait, for which this node must still be able to write (R14).
+	close(n.draining)
+	n.within(ctx, 2*time.Second, func(ctx context.Context) {
+		n.poll(ctx, func() bool { return n.hub.count() == 0 })
+	})
+	// 2. Another node leads before this one goes silent, so that nobody waits for an election (F03).
+	if n.replica.IsLeader() {
+		n.within(ctx, 2*time.Second, func(ctx context.Context) {
+			if err := n.replica.Transfer(ctx, ""); err != nil {
+				n.log.Warn("leadership was not handed over", "error", err)
+			}
+		})
+	}
+	// 3. The leader's work ends, and everything else that this node does by itself.
+	n.cancel(errStopping)
+	// 4. What is being answered is answered.
+	n.within(ctx, 2*time.Second, func(ctx context.Context) {
+		if n.api.Shutdown(ctx) != nil {
+			n.api.Close()
+		}
+		if n.peers.Shutdown(ctx) != nil {
+			n.peers.Close()
+		}
+	})
+	// 5. Raft, with its transport before and its stores after it.
+	err := n.replica.Shutdown(ctx)
+	// 6. The port, with what is left of connections.
+	err = errors.Join(err, n.port.Close())
+	n.work.Wait()
+	return err
+}
+
+func (n *Node) within(ctx context.Context, limit time.Duration, f func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	f(ctx)
+}
+
+// Crash ends the node as a power cut would, as far as one process can: its connections break, nothing is handed over.
+func (n *Node) Crash() {
+	n.stopOnce.Do(func() {
+		close(n.draining)
+		n.cancel(errStopping)
+		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping), true)
+		n.api.Close()
+		n.peers.Close()
+		n.replica.Shutdown(context.Background())
+		n.port.Close()
+		n.work.Wait()
+	})
+}
+
+// cluster is this node's cluster id, "" while it knows none.
+func (n *Node) cluster() string {
+	n.dirMu.Lock()
+	defer n.dirMu.Unlock()
+	return n.dir.cluster()
+}
+
+func (n *Node) clusterAndFloor() (cluster string, floor uint64) {
+	n.dirMu.Lock()
+	defer n.dirMu.Unlock()
+	if p := n.dir.promise; p != nil {
+		floor = p.Floor
+	}
+	return n.dir.cluster(), floor
+}

@@ -1,0 +1,358 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/transport"
+)
+
+// call is one request on its way through a node.
+type call struct {
+	context.Context
+	request   *http.Request
+	query     url.Values
+	body      []byte
+	key       string // Idempotency-Key
+	forwarded bool   // by a follower: it must be answered here
+	index     uint64 // log index that the answer reflects; handlers set it
+}
+
+// reply is what a handler answers.
+type reply struct {
+	status int
+	body   any
+}
+
+// handler runs a request whose body and query were checked.
+type handler func(*call) (reply, error)
+
+// route is one method of one path. parse checks everything about a request that needs no state, and returns what to run;
+// so bad input costs nothing else, is refused the same way on every node, and is never passed on.
+type route struct {
+	parse func(*Node, *call) (handler, error)
+	here  bool // answered by the node that was asked, whether it leads or not
+}
+
+// routes is the API: path → method → route.
+var routes = map[string]map[string]route{
+	"/v1/acquire":          {"POST": post((*Node).acquire)},
+	"/v1/renew":            {"POST": post((*Node).renewSession)},
+	"/v1/release":          {"POST": post((*Node).release)},
+	"/v1/cancel":           {"POST": post((*Node).cancelRequest)},
+	"/v1/session":          {"POST": post((*Node).openSession)},
+	"/v1/session/close":    {"POST": post((*Node).closeSession)},
+	"/v1/raise":            {"POST": post((*Node).raise)},
+	"/v1/lock":             {"GET": get((*Node).readLock, "name")},
+	"/v1/locks":            {"GET": get((*Node).readLocks, "prefix", "after", "limit", "held", "waiting")},
+	"/v1/sessions":         {"GET": get((*Node).readSessions, "after", "limit", "owner")},
+	"/v1/cluster":          {"GET": get((*Node).readCluster)},
+	"/v1/cluster/transfer": {"POST": post((*Node).transfer)},
+	"/v1/cluster/remove":   {"POST": post((*Node).removeMember)},
+	"/livez":               {"GET": local((*Node).livez)},
+	"/readyz":              {"GET": local((*Node).readyz)},
+}
+
+// validated is a request message of the wire.
+type validated[Req any] interface {
+	*Req
+	Validate() error
+}
+
+// post makes a route whose body is one JSON message.
+func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)) route {
+	return route{parse: func(n *Node, c *call) (handler, error) {
+		if len(c.query) > 0 {
+			return nil, transport.NewError(transport.ErrInvalid, "this call takes no query")
+		}
+		message := new(Req)
+		body := c.body
+		if keyed, ok := any(message).(interface{ ValidateKey(string) error }); ok {
+			if len(body) == 0 && c.key != "" {
+				body = []byte("{}") // a cancel by key says everything in the header
+			}
+			if err := decode(body, P(message)); err != nil {
+				return nil, err
+			}
+			if err := keyed.ValidateKey(c.key); err != nil {
+				return nil, err
+			}
+		} else if c.key != "" {
+			return nil, transport.NewError(transport.ErrInvalid, "%s is for acquires without a session and their cancel", transport.HeaderIdempotencyKey)
+		} else if err := decode(body, P(message)); err != nil {
+			return nil, err
+		}
+		return func(c *call) (reply, error) { return run(n, c, message) }, nil
+	}}
+}
+
+func decode[Req any, P validated[Req]](body []byte, message P) error {
+	if err := transport.Decode(body, message); err != nil {
+		return err
+	}
+	return message.Validate()
+}
+
+// get makes a route that reads, with these parameters and consistency.
+func get(run func(*Node, *call) (reply, error), parameters ...string) route {
+	return route{parse: func(n *Node, c *call) (handler, error) {
+		for name, values := range c.query {
+			switch {
+			case name != "consistency" && !slices.Contains(parameters, name):
+				return nil, badField(name, "is no parameter of this call")
+			case len(values) != 1:
+				return nil, badField(name, "is given %d times", len(values))
+			}
+		}
+		if v, given := c.query["consistency"]; given && v[0] != "stale" && v[0] != "linearizable" {
+			return nil, badField("consistency", `must be "linearizable" or "stale"`)
+		}
+		return func(c *call) (reply, error) { return run(n, c) }, nil
+	}}
+}
+
+// local makes a route that every node answers for itself.
+func local(run func(*Node, *call) (reply, error)) route {
+	r := get(run)
+	r.here = true
+	return r
+}
+
+func badField(field, format string, args ...any) error {
+	e := transport.NewError(transport.ErrInvalid, "%s %s", field, fmt.Sprintf(format, args...))
+	e.Field = field
+	return e
+}
+
+// apiServer is the HTTP server of the API port, with every bound set.
+func (n *Node) apiServer() *http.Server {
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := guard(r); err != nil {
+				n.answer(w, &call{request: r}, reply{}, err)
+				return
+			}
+			n.serve(w, r, false)
+		}),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(n.log.Named("api").StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
+		ConnState:         n.countConn,
+	}
+}
+
+// countConn refuses connections above the limit, so that file descriptors are left for peers and the disk (C25).
+func (n *Node) countConn(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if n.conns.Add(1) > int64(n.config.MaxConns) {
+			c.Close()
+		}
+	case http.StateClosed, http.StateHijacked:
+		n.conns.Add(-1)
+	}
+}
+
+// guard refuses what only a web page in somebody's browser sends: a foreign origin, or on a loopback listener a foreign
+// host name (DNS rebinding).
+func guard(r *http.Request) error {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return transport.NewError(transport.ErrForbidden, "requests from other sites' pages are refused")
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+			return transport.NewError(transport.ErrForbidden, "requests from other sites' pages are refused")
+		}
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local != nil && loopback(local.String()) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if !loopback(net.JoinHostPort(strings.Trim(host, "[]"), "0")) {
+			return transport.NewError(transport.ErrForbidden, "this node listens on loopback only and does not answer to the name %s", quote(host))
+		}
+	}
+	return nil
+}
+
+// serve is the one choke point that every request passes, from a client or from a follower: bound, check, pass on or run,
+// answer.
+func (n *Node) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
+	c := &call{Context: r.Context(), request: r, forwarded: forwarded}
+	defer n.recovered(w, c)
+	began := time.Now()
+	out, err := n.run(w, c)
+	if errors.Is(err, errAnswered) {
+		return
+	}
+	n.answer(w, c, out, err)
+	n.log.Trace("request", "method", r.Method, "path", r.URL.Path, "status", out.status, "error", err, "took", time.Since(began))
+}
+
+// errAnswered says that the answer of another node was passed through.
+var errAnswered = errors.New("answered")
+
+func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
+	methods, found := routes[c.request.URL.Path]
+	if !found {
+		return reply{}, transport.NewError(transport.ErrNotFound, "there is no %s", quote(c.request.URL.Path))
+	}
+	route, found := methods[c.request.Method]
+	if !found {
+		allowed := make([]string, 0, len(methods))
+		for m := range methods {
+			allowed = append(allowed, m)
+		}
+		slices.Sort(allowed)
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return reply{}, transport.NewError(transport.ErrMethodNotAllowed, "%s takes %s", c.request.URL.Path, strings.Join(allowed, ", "))
+	}
+	if err := n.read(w, c); err != nil {
+		return reply{}, err
+	}
+	run, err := route.parse(n, c)
+	if err != nil {
+		return reply{}, err
+	}
+	if n.stopping() && !route.here {
+		return reply{}, transport.NewError(transport.ErrShuttingDown, "this node is stopping")
+	}
+	if !route.here && c.query.Get("consistency") != "stale" && n.leader.Load() == nil {
+		leads, err := n.passOn(w, c)
+		if !leads {
+			return reply{}, err
+		}
+	}
+	return run(c)
+}
+
+// read takes the body and the query, within their bounds.
+func (n *Node) read(w http.ResponseWriter, c *call) (err error) {
+	r := c.request
+	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return transport.NewError(transport.ErrInvalid, "the query is not well-formed")
+	}
+	c.key = r.Header.Get(transport.HeaderIdempotencyKey)
+	if len(r.Header.Values(transport.HeaderIdempotencyKey)) > 1 {
+		return badField(transport.HeaderIdempotencyKey, "is given more than once")
+	}
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return transport.NewError(transport.ErrUnsupportedMedia, "bodies are not to be compressed")
+	}
+	if t := r.Header.Get("Content-Type"); t != "" {
+		// curl -d sends the form type unless told otherwise.
+		media, parameters, err := mime.ParseMediaType(t)
+		charset, given := parameters["charset"]
+		if err != nil || (media != transport.TypeJSON && media != "application/x-www-form-urlencoded") || (given && !strings.EqualFold(charset, "utf-8")) {
+			return transport.NewError(transport.ErrUnsupportedMedia, "the body must be %s", transport.TypeJSON)
+		}
+	}
+	// A sender that stalls is not waited for; afterwards the call may last as long as it likes.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(requestLimit)) // HTTP/2 streams of peers may have none: their bodies are short
+	c.body, err = transport.ReadBody(r.Body)
+	if errors.Is(err, transport.ErrTooLarge) {
+		w.Header().Set("Connection", "close") // the rest is not read
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	return err
+}
+
+// answer writes what a handler said, with the headers that every answer has.
+func (n *Node) answer(w http.ResponseWriter, c *call, out reply, err error) {
+	n.setHeaders(w.Header(), c.index)
+	if err != nil {
+		var wire *transport.Error
+		if !errors.As(err, &wire) {
+			wire = n.internal(c, err)
+		}
+		transport.WriteError(w, wire)
+		return
+	}
+	body, err := json.Marshal(out.body)
+	if err != nil {
+		transport.WriteError(w, n.internal(c, err))
+		return
+	}
+	w.Header().Set("Content-Type", transport.TypeJSON)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(out.status)
+	_, _ = w.Write(append(body, '\n')) // who has gone is not told
+}
+
+func (n *Node) setHeaders(h http.Header, index uint64) {
+	if cluster := n.cluster(); cluster != "" {
+		h.Set(transport.HeaderCluster, cluster)
+	}
+	h.Set(transport.HeaderNode, n.config.Name)
+	var leads, url string
+	n.machine.Read(func(s *fsm.State) {
+		if index == 0 {
+			index = s.Index()
+		}
+		leads, url = s.Leader()
+	})
+	h.Set(transport.HeaderIndex, strconv.FormatUint(index, 10))
+	// The state says who led last; only when Raft agrees is it worth telling.
+	if name, _ := n.leaderNode(); name != "" && name == leads && url != "" {
+		h.Set(transport.HeaderLeader, url)
+	}
+}
+
+// internal logs what nobody foresaw and gives the client a number to ask about instead of the text.
+func (n *Node) internal(c *call, err error) *transport.Error {
+	var b [8]byte
+	rand.Read(b[:])
+	e := transport.NewError(transport.ErrInternal, "an error inside the node; its log has the details")
+	e.ID = hex.EncodeToString(b[:])
+	n.log.Error("internal error", "id", e.ID, "path", c.request.URL.Path, "error", err)
+	return e
+}
+
+func (n *Node) recovered(w http.ResponseWriter, c *call) {
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		n.answer(w, c, reply{}, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	}
+}
+
+// quote shows a text of the client's in an answer, cut short.
+func quote(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strconv.QuoteToGraphic(s)
+}
+
+func drain(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, transport.MaxBody)
+	_ = body.Close()
+}
