@@ -1,0 +1,225 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawl-lock/pawl/transport"
+)
+
+const (
+	// longestWait is how long one call waits before it is repeated: the server
+	// wants to hear of a waiter at least every 30 s.
+	longestWait = 25 * time.Second
+	// cancelTimeout is how long a Lock that gives up waits for its cancel; after
+	// that the cancel goes on without it.
+	cancelTimeout = 500 * time.Millisecond
+)
+
+// LockOption changes one acquire.
+type LockOption func(*transport.AcquireRequest)
+
+// Shared asks for the shared mode.
+func Shared() LockOption {
+	return func(r *transport.AcquireRequest) {
+		for i := range r.Locks {
+			r.Locks[i].Mode = transport.ModeShared
+		}
+	}
+}
+
+// Limit asks for the shared mode with at most n holders, 1 to 1,000,000: a
+// counting semaphore. All who use the lock should name the same limit.
+func Limit(n int64) LockOption {
+	return func(r *transport.AcquireRequest) {
+		for i := range r.Locks {
+			r.Locks[i].Mode, r.Locks[i].Limit = transport.ModeShared, n
+		}
+	}
+}
+
+// Task names the unit of work that asks, 1 to 256 bytes.
+func Task(task string) LockOption {
+	return func(r *transport.AcquireRequest) { r.Task = task }
+}
+
+// Lock acquires the lock called name (1 to 512 bytes of UTF-8 without control
+// characters) and waits for it in the server's queue until ctx ends. Either it
+// returns a lock that is held, or an error that matches ErrNotAcquired and, when
+// ctx ended, its error; the request is then taken back, in the background if the
+// server cannot confirm it within 500 ms.
+func (c *Client) Lock(ctx context.Context, name string, options ...LockOption) (*Lock, error) {
+	return c.acquire(ctx, []string{name}, true, options)
+}
+
+// TryLock is Lock without waiting for other holders: when there are any, the
+// error matches ErrHeld. It tries for at most 10 s to reach the cluster.
+func (c *Client) TryLock(ctx context.Context, name string, options ...LockOption) (*Lock, error) {
+	return c.acquire(ctx, []string{name}, false, options)
+}
+
+// LockAll acquires all of 1 to 64 distinct names at once, or none; each has a
+// token of its own.
+func (c *Client) LockAll(ctx context.Context, names []string, options ...LockOption) (*Lock, error) {
+	return c.acquire(ctx, names, true, options)
+}
+
+// Do calls work while it holds the lock. The context that work gets ends when
+// the lock is lost and when ctx ends; the lock is kept until work has returned or
+// panicked. The error is work's, joined by that of the unlocking.
+func (c *Client) Do(ctx context.Context, name string, work func(context.Context) error, options ...LockOption) (err error) {
+	lock, err := c.Lock(ctx, name, options...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// ctx may have ended; the release must still be sent.
+		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, lock.Unlock(unlocking))
+	}()
+	inner, cancel := lock.Context(ctx)
+	defer cancel()
+	return work(inner)
+}
+
+// acquire asks for all names under one request number.
+func (c *Client) acquire(ctx context.Context, names []string, waits bool, options []LockOption) (*Lock, error) {
+	request := &transport.AcquireRequest{}
+	for _, name := range names {
+		request.Locks = append(request.Locks, transport.LockRequest{Name: name})
+	}
+	for _, option := range options {
+		option(request)
+	}
+	lock, err := c.acquireRequest(ctx, request, waits)
+	if err != nil {
+		return nil, fmt.Errorf("acquiring %.100q: %w: %w", names, ErrNotAcquired, err)
+	}
+	return lock, nil
+}
+
+func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireRequest, waits bool) (*Lock, error) {
+	// Checked before there is a session, so that a bad name sends nothing at all.
+	probe := *request
+	probe.Session, probe.Request = "-", 1
+	if err := probe.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	if !waits {
+		bounded, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: %w", ErrUnavailable, errPatience))
+		defer cancel()
+		ctx = bounded
+	}
+	for {
+		s, err := c.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		lock, err := s.acquire(ctx, *request, waits)
+		if err == nil {
+			return lock, nil
+		}
+		if !s.over() || ctx.Err() != nil || !c.running() {
+			return nil, err
+		}
+		// The session was lost while we waited in it: wait again in a new one. The
+		// pause keeps a server that loses sessions at once from being hammered (D11).
+		if err := sleep(ctx, jitter(callSpacing)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// acquire asks under a new number until there is a final answer or ctx ends, and
+// leaves nothing behind when it fails.
+func (s *session) acquire(ctx context.Context, request transport.AcquireRequest, waits bool) (*Lock, error) {
+	request.Session = s.id
+	request.Request, request.Done = s.begin()
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.alive, func() { cancel(context.Cause(s.alive)) })()
+	for {
+		spec := call{path: "/v1/acquire", repeatable: true}
+		if waits {
+			spec.wait = left(ctx, longestWait)
+			request.WaitMS = spec.wait.Milliseconds()
+		}
+		began := time.Now()
+		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, &request)
+		switch {
+		case err == nil && answer.body.Granted:
+			lock, err := s.granted(request, answer)
+			if errors.Is(err, transport.ErrInternal) {
+				s.takeBack(ctx, request.Request)
+			}
+			return lock, err
+		case err == nil && !waits:
+			s.takeBack(ctx, request.Request)
+			return nil, transport.NewError(transport.ErrHeld, "the server queued a request that does not wait")
+		case err == nil:
+			if ctx.Err() != nil {
+				s.takeBack(ctx, request.Request)
+				return nil, context.Cause(ctx)
+			}
+			// Still queued. A server that answers sooner than asked must not make this
+			// a hot loop (D11).
+			if early := min(spec.wait, callSpacing) - time.Since(began); early > 0 {
+				_ = sleep(waiting, jitter(early)) // its end is seen by the next call
+			}
+		case errors.Is(err, transport.ErrSessionGone):
+			s.end(&LostError{Reason: ReasonExpired})
+			return nil, err
+		case refused(err) && !answer.uncertain:
+			s.finish(request.Request)
+			return nil, err
+		default:
+			s.takeBack(ctx, request.Request)
+			return nil, err
+		}
+	}
+}
+
+// refused says whether the error is an answer that leaves nothing to take back.
+func refused(err error) bool {
+	var refusal *transport.Error
+	return errors.As(err, &refusal) && refusal.Applied == transport.AppliedNo && !errors.Is(err, ErrUnavailable)
+}
+
+// granted makes the Lock, unless the session was lost while the answer was under
+// way: then so is the grant.
+func (s *session) granted(request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
+	lock := newLock(s, request, answer.body.Locks)
+	for _, wanted := range request.Locks {
+		if lock.tokens[wanted.Name] == 0 {
+			return nil, transport.NewError(transport.ErrInternal, "the grant has no token for %q", wanted.Name)
+		}
+	}
+	s.extend(answer.sent, duration(answer.body.LeaseMS))
+	s.usable()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return nil, s.ended
+	}
+	s.unfinished[request.Request] = lock
+	return lock, nil
+}
+
+// takeBack cancels a request whose caller has given up: also one that was granted
+// at this very moment (A02). It does not end with ctx, which has ended already.
+func (s *session) takeBack(ctx context.Context, number uint64) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	if s.over() {
+		return // everything in it has ended, or will with its TTL
+	}
+	if err := s.cancel(bounded, number); err != nil {
+		s.owe(debt{number: number})
+	}
+}

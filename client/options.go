@@ -1,0 +1,66 @@
+package client
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/pawl-lock/pawl/transport"
+)
+
+// Option changes a Client made by New.
+type Option func(*Client)
+
+// WithOwner says who holds the locks, as people shall read it: 1 to 256 bytes
+// without control characters. The default is host:pid.
+func WithOwner(owner string) Option { return func(c *Client) { c.owner = owner } }
+
+// WithTTL sets how long the session outlives its last renewal: 500 ms to 24 h,
+// in whole milliseconds, 15 s by default. It is renewed every third of it.
+func WithTTL(ttl time.Duration) Option { return func(c *Client) { c.ttl = ttl } }
+
+// WithHTTPClient makes the Client use the given one, whose Transport decides
+// about TLS and connections. Its Timeout must be 0: calls bound themselves, and
+// some wait.
+func WithHTTPClient(client *http.Client) Option { return func(c *Client) { c.http = *client } }
+
+// WithLogger makes the Client log failed attempts (debug) and lost sessions
+// (warn). By default it logs nothing.
+func WithLogger(logger *slog.Logger) Option { return func(c *Client) { c.log = logger } }
+
+// WithClock replaces the clock that leases are counted on. It is for tests in
+// virtual time: now must never go back and must count suspended time.
+func WithClock(now func() time.Duration) Option { return func(c *Client) { c.now = now } }
+
+// defaults gives a Client what no option has changed yet.
+func defaults() *Client {
+	pool := defaultTransport()
+	return &Client{
+		owner: defaultOwner(),
+		ttl:   transport.DefaultTTLMS * time.Millisecond,
+		http:  http.Client{Transport: pool},
+		pool:  pool,
+		log:   slog.New(slog.DiscardHandler),
+		now:   bootTime,
+	}
+}
+
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%.200s:%d", host, os.Getpid())
+}
+
+// defaultTransport keeps as many connections as there are calls at a time in
+// ordinary use: with Go's default of two a node, waiting calls would open and
+// close one each (D12).
+func defaultTransport() *http.Transport {
+	pool := http.DefaultTransport.(*http.Transport).Clone()
+	pool.MaxIdleConnsPerHost = 64
+	pool.IdleConnTimeout = 60 * time.Second
+	return pool
+}
