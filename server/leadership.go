@@ -173,3 +173,6 @@ func (n *Node) poll(ctx context.Context, is func() bool) bool {
 	}
 	return true
 }
+
+// Leads reports whether this node is at work as leader at this moment; a moment later it may not be.
+func (n *Node) Leads() bool { return n.leader.Load() != nil }

@@ -16,26 +16,26 @@ const snapshotStall = 10 * time.Second
 var errStalled = errors.New("the sender of the snapshot fell silent")
 
 // receive takes a snapshot's bytes from the connection on a goroutine of its own, so that a sender that falls silent can be
-// given up. It gives the message that Raft is to see.
+// given up. It gives the message that Raft is to see, if it is to see one.
 //
 // A snapshot of what this node already has is answered "done" and goes no further. Raft would install it: take its
 // state back and drop its log, and with it entries that it has acknowledged since; a leader that counted them could then
 // be followed by one that never had them. Such messages are late repeats of one whose answer was lost.
-func (t *transport) receive(rpc raft.RPC, request *raft.InstallSnapshotRequest) raft.RPC {
+func (t *transport) receive(rpc raft.RPC, request *raft.InstallSnapshotRequest) (inner raft.RPC, forRaft bool) {
 	body, feed := io.Pipe()
 	answer := make(chan raft.RPCResponse, 1)
-	inner := raft.RPC{Command: request, Reader: body, RespChan: answer}
 	stalled := new(atomic.Bool)
-	if request.Term == t.screen.term() && t.screen.has(request.LastLogIndex, request.LastLogTerm) {
+	inner = raft.RPC{Command: request, Reader: body, RespChan: answer}
+	old := request.Term == t.screen.term() && t.screen.has(request.LastLogIndex, request.LastLogTerm)
+	if !old {
+		t.screen.installing.Store(request.LastLogIndex)
+	} else {
 		go func() { // ends with the pipe
 			_, err := io.Copy(io.Discard, body)
 			inner.Respond(&raft.InstallSnapshotResponse{
 				RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: request.Term, Success: err == nil,
 			}, err)
 		}()
-		inner = raft.RPC{}
-	} else {
-		t.screen.installing.Store(request.LastLogIndex)
 	}
 	go pump(feed, rpc.Reader, stalled) // ends with the body or with the connection
 	go func() {
@@ -43,13 +43,13 @@ func (t *transport) receive(rpc raft.RPC, request *raft.InstallSnapshotRequest) 
 		case response := <-answer:
 			t.screen.installing.CompareAndSwap(request.LastLogIndex, 0)
 			if stalled.Load() {
-				response = raft.RPCResponse{Response: hangUp{errStalled}}
+				response = raft.RPCResponse{Response: hangUp{}}
 			}
 			rpc.Respond(response.Response, response.Error)
 		case <-t.stopped: // the library's goroutine sees that too
 		}
 	}()
-	return inner
+	return inner, !old
 }
 
 // pump copies from the connection; only the time in which the sender is waited for counts.

@@ -86,13 +86,14 @@ func (t *transport) admit(rpc raft.RPC) {
 	request, install := rpc.Command.(*raft.InstallSnapshotRequest)
 	switch {
 	case err != nil && install:
-		rpc.Respond(hangUp{err}, nil)
+		rpc.Respond(hangUp{}, nil)
 		return
 	case err != nil:
 		rpc.Respond(nil, err)
 		return
 	case install:
-		if rpc = t.receive(rpc, request); rpc.Command == nil {
+		var forRaft bool
+		if rpc, forRaft = t.receive(rpc, request); !forRaft {
 			return
 		}
 	}
@@ -119,10 +120,15 @@ func (t *transport) Close() error {
 
 // hangUp is an answer that cannot be encoded: the library then closes the connection, which it offers no other way to
 // do. What else the peer has sent on it is never looked at.
-type hangUp struct{ why error }
+type hangUp struct{}
+
+var errHangUp = errors.New("the connection is given up")
 
 // MarshalBinary refuses.
-func (h hangUp) MarshalBinary() ([]byte, error) { return nil, h.why }
+func (hangUp) MarshalBinary() ([]byte, error) { return nil, errHangUp }
+
+// UnmarshalBinary is there because the codec calls the one only beside the other.
+func (*hangUp) UnmarshalBinary([]byte) error { return errHangUp }
 
 // streams is a stream layer that knows its connections, to close them all.
 type streams struct {

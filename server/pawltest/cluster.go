@@ -1,0 +1,279 @@
+package pawltest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pawl-lock/pawl/server"
+)
+
+// Options say what kind of cluster a test wants. The zero value is three nodes with the default timing.
+type Options struct {
+	Nodes     int                               // 1 to 9; 0 means 3
+	Seed      uint64                            // of the network's jitter
+	Configure func(i int, config *server.Config) // changes a node's configuration before each start
+	Verbose   bool                              // logs of the nodes go to the test's log
+}
+
+// Cluster is a whole cluster in one process: real nodes with real Raft and real files on disk, on an in-memory network
+// that a test can cut. Inside a testing/synctest bubble it runs in virtual time. Its methods are for the test's own
+// goroutine unless they say otherwise; failures end the test.
+type Cluster struct {
+	Network *Network
+
+	t       testing.TB
+	options Options
+	dir     string
+	nodes   []*server.Node
+	client  *http.Client
+}
+
+// New makes a cluster, starts its nodes and stops them when the test ends. In a bubble call Close before the bubble ends.
+func New(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	if options.Nodes == 0 {
+		options.Nodes = 3
+	}
+	c := &Cluster{
+		Network: NewNetwork(options.Seed), t: t, options: options, dir: t.TempDir(), nodes: make([]*server.Node, options.Nodes),
+	}
+	c.client = c.ClientAt("client")
+	for i := range c.nodes {
+		c.Start(i)
+	}
+	return c
+}
+
+// Close stops every node that runs.
+func (c *Cluster) Close() {
+	for i := range c.nodes {
+		c.Stop(i)
+	}
+	c.client.CloseIdleConnections()
+}
+
+// Name is the name of node i, and of its host on the network.
+func (c *Cluster) Name(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// URL is where the API of node i is reached by a client of ClientAt.
+func (c *Cluster) URL(i int) string { return "http://" + c.Name(i) + ":7700" }
+
+// URLs are those of all nodes.
+func (c *Cluster) URLs() []string {
+	var urls []string
+	for i := range c.nodes {
+		urls = append(urls, c.URL(i))
+	}
+	return urls
+}
+
+// Dir is the data directory of node i.
+func (c *Cluster) Dir(i int) string { return filepath.Join(c.dir, c.Name(i)) }
+
+// Node is node i, nil while it is stopped.
+func (c *Cluster) Node(i int) *server.Node { return c.nodes[i] }
+
+// Size is the number of nodes, stopped ones included.
+func (c *Cluster) Size() int { return len(c.nodes) }
+
+// ClientAt returns an HTTP client at a host of this name, which can be cut off like a node's. Safe for concurrent use.
+func (c *Cluster) ClientAt(host string) *http.Client {
+	network := c.Network.Host(host)
+	return &http.Client{Transport: &http.Transport{
+		DialContext:         func(ctx context.Context, _, address string) (net.Conn, error) { return network.Dial(ctx, address) },
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+	}}
+}
+
+// Start starts node i on its data.
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	if err := c.TryStart(i); err != nil {
+		c.t.Fatalf("starting %s: %v", c.Name(i), err)
+	}
+}
+
+// TryStart starts node i and returns why it does not start.
+func (c *Cluster) TryStart(i int) error {
+	config := server.Config{
+		Name: c.Name(i), DataDir: c.Dir(i), APIListen: c.Name(i) + ":7700", Insecure: true,
+		Network: c.Network.Host(c.Name(i)), Logger: hclog.NewNullLogger(), Version: "test",
+	}
+	if c.options.Verbose {
+		config.Logger = hclog.New(&hclog.LoggerOptions{Name: c.Name(i), Level: hclog.Debug, Output: logWriter{c.t}})
+	}
+	for j := range c.nodes {
+		config.Peers = append(config.Peers, server.Peer{Name: c.Name(j), Address: c.Name(j) + ":7800"})
+	}
+	if c.options.Configure != nil {
+		c.options.Configure(i, &config)
+	}
+	n, err := server.Start(config)
+	if err != nil {
+		return err
+	}
+	c.nodes[i] = n
+	return nil
+}
+
+// Stop stops node i in good order.
+func (c *Cluster) Stop(i int) {
+	if n := c.nodes[i]; n != nil {
+		c.nodes[i] = nil
+		if err := n.Stop(context.Background()); err != nil {
+			c.t.Errorf("stopping %s: %v", c.Name(i), err)
+		}
+	}
+}
+
+// Crash ends node i without good-byes; what it had written to its files is there when it is started again.
+func (c *Cluster) Crash(i int) {
+	if n := c.nodes[i]; n != nil {
+		c.nodes[i] = nil
+		c.Network.Crash(c.Name(i))
+		n.Crash()
+	}
+}
+
+// Wipe removes the data of a node that is stopped.
+func (c *Cluster) Wipe(i int) {
+	if err := os.RemoveAll(c.Dir(i)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// readyLimit is how long a cluster may take to be ready.
+const readyLimit = 30 * time.Second
+
+// WaitReady waits until every node that runs is ready.
+func (c *Cluster) WaitReady() {
+	c.t.Helper()
+	for i, n := range c.nodes {
+		if n != nil {
+			c.WaitNodeReady(i)
+		}
+	}
+}
+
+// WaitNodeReady waits until node i is ready.
+func (c *Cluster) WaitNodeReady(i int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	if err := c.nodes[i].Ready(ctx); err != nil {
+		c.t.Fatalf("%s is not ready after %v", c.Name(i), readyLimit)
+	}
+}
+
+// Leader waits until a node is at work as leader and returns which.
+func (c *Cluster) Leader() int {
+	c.t.Helper()
+	for end := time.Now().Add(readyLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for i, n := range c.nodes {
+			if n != nil && n.Leads() {
+				return i
+			}
+		}
+	}
+	c.t.Fatalf("no leader after %v", readyLimit)
+	return -1
+}
+
+// Answer is what a node answered to one call.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Field returns a field of the JSON body, nil when it is not there.
+func (a Answer) Field(name string) any {
+	var fields map[string]any
+	if json.Unmarshal(a.Body, &fields) != nil {
+		return nil
+	}
+	return fields[name]
+}
+
+// Into reads the JSON body.
+func (a Answer) Into(t testing.TB, out any) {
+	t.Helper()
+	if err := json.Unmarshal(a.Body, out); err != nil {
+		t.Fatalf("answer %d %s: %v", a.Status, a.Body, err)
+	}
+}
+
+// Post sends a body to a path of node i, from the host "client". It is safe for concurrent use; a failure to get any
+// answer is the error.
+func (c *Cluster) Post(ctx context.Context, i int, path, body string, header ...string) (Answer, error) {
+	return c.Do(ctx, c.client, http.MethodPost, c.URL(i)+path, body, header...)
+}
+
+// Get reads a path of node i likewise.
+func (c *Cluster) Get(ctx context.Context, i int, path string) (Answer, error) {
+	return c.Do(ctx, c.client, http.MethodGet, c.URL(i)+path, "")
+}
+
+// Do sends one request with a client of ClientAt; header lists names and values.
+func (c *Cluster) Do(ctx context.Context, client *http.Client, method, url, body string, header ...string) (Answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return Answer{}, err
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	return Answer{response.StatusCode, response.Header, b}, err
+}
+
+// MustPost is Post where an answer with this status is expected.
+func (c *Cluster) MustPost(i int, status int, path, body string, header ...string) Answer {
+	c.t.Helper()
+	a, err := c.Post(context.Background(), i, path, body, header...)
+	if err != nil {
+		c.t.Fatalf("POST %s to %s: %v", path, c.Name(i), err)
+	}
+	if a.Status != status {
+		c.t.Fatalf("POST %s %s to %s: %d, want %d: %s", path, body, c.Name(i), a.Status, status, a.Body)
+	}
+	return a
+}
+
+// MustGet is Get where 200 is expected.
+func (c *Cluster) MustGet(i int, path string) Answer {
+	c.t.Helper()
+	a, err := c.Get(context.Background(), i, path)
+	if err != nil {
+		c.t.Fatalf("GET %s from %s: %v", path, c.Name(i), err)
+	}
+	if a.Status != http.StatusOK {
+		c.t.Fatalf("GET %s from %s: %d: %s", path, c.Name(i), a.Status, a.Body)
+	}
+	return a
+}
+
+// logWriter passes a node's log to the test's.
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(b))
+	return len(b), nil
+}
