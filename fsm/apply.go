@@ -31,7 +31,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		s.clock += e.Stamp.Elapsed - s.elapsed
 		s.elapsed = e.Stamp.Elapsed
 	}
-	s.wall, s.left, s.events, s.tries = e.Wall, workBudget, nil, s.tries[:0]
+	s.wall, s.left, s.events, s.tries = e.Wall, s.works, nil, s.tries[:0]
 	s.now = s.base + index
 
 	result := &Result{Index: index, Term: term, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
@@ -48,6 +48,9 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		if r := s.editRequest(seq); r != nil && !r.granted {
 			s.end(r, endTried)
 		}
+	}
+	if s.look.Len() == 0 { // here, because a try that nobody judged may have been the last to look at
+		s.walk.Clear(false)
 	}
 	for i, command := range e.Commands {
 		if a, ok := command.(*Acquire); ok {

@@ -198,6 +198,9 @@ func (a *Acquire) fields(c *coder) {
 	if len(a.Locks) == 0 {
 		c.fail("acquire without a lock")
 	}
+	if (a.Session == 0) != (a.Number == 0) || (a.Keyed && a.Session != 0) {
+		c.fail("acquire of session %d with number %d", a.Session, a.Number)
+	}
 	for i := 1; i < len(a.Locks); i++ {
 		if a.Locks[i-1].Name >= a.Locks[i].Name {
 			c.fail("locks of an acquire are not in order")

@@ -6,7 +6,7 @@ package fsm
 // judging goes on from one to the next until somebody is not let through. The algorithm is that of the appendix of the
 // design; handing an exclusive lock over looks at two requests however long the queue is.
 func (s *State) pass() {
-	for looks := 0; s.left > 0 && looks < lookBudget; looks++ {
+	for looks := 0; s.left > 0 && looks < s.looks; looks++ {
 		seq, found := s.look.DeleteMin()
 		if !found {
 			break
@@ -42,9 +42,6 @@ func (s *State) pass() {
 		if k == all {
 			s.grant(r)
 		}
-	}
-	if s.look.Len() == 0 {
-		s.walk.Clear(false)
 	}
 }
 

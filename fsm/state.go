@@ -49,6 +49,9 @@ type State struct {
 	walk *btree.BTreeG[uint64] // locks along whose queue the judging goes on
 	rem  *btree.BTreeG[uint64] // closed sessions to take apart
 
+	// The budgets of an entry, always workBudget and lookBudget: only tests make them small.
+	works, looks int
+
 	// Of the entry that is being applied.
 	now    uint64 // its token
 	wall   uint64
@@ -115,7 +118,7 @@ func byNumber[T cmp.Ordered](a, b named[T]) bool {
 
 // NewState returns the state before the first entry.
 func NewState() *State {
-	s := &State{level: 1, limits: DefaultLimits}
+	s := &State{level: 1, limits: DefaultLimits, works: workBudget, looks: lookBudget}
 	s.empty()
 	return s
 }
