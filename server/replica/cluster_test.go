@@ -42,11 +42,27 @@ type pipeAddr string
 func (a pipeAddr) Network() string { return "pipe" }
 func (a pipeAddr) String() string  { return string(a) }
 
-type delayed struct{ net.Conn }
+// delayed is one end of a pipe with a link's delay; closing it ends a write on its way, as it does in a kernel.
+type delayed struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
 
-func (d delayed) Write(b []byte) (int, error) {
-	<-time.After(linkDelay)
-	return d.Conn.Write(b)
+func delay(conn net.Conn) *delayed { return &delayed{Conn: conn, closed: make(chan struct{})} }
+
+func (d *delayed) Write(b []byte) (int, error) {
+	select {
+	case <-time.After(linkDelay):
+		return d.Conn.Write(b)
+	case <-d.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (d *delayed) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
 }
 
 func newNetwork() *network { return &network{nodes: map[string]*pipeLayer{}, cut: map[string]bool{}} }
@@ -76,6 +92,13 @@ func (n *network) isolate(address string, off bool) {
 	}
 }
 
+// reaches says whether two nodes can talk.
+func (n *network) reaches(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.cut[from] && !n.cut[to]
+}
+
 func (l *pipeLayer) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.queue:
@@ -98,11 +121,11 @@ func (l *pipeLayer) Dial(address raft.ServerAddress, limit time.Duration) (net.C
 	}
 	near, far := net.Pipe()
 	select {
-	case target.queue <- delayed{far}:
+	case target.queue <- delay(far):
 		n.mu.Lock()
 		l.conns, target.conns = append(l.conns, near), append(target.conns, near)
 		n.mu.Unlock()
-		return delayed{near}, nil
+		return delay(near), nil
 	case <-target.closed:
 		return nil, errors.New("connection refused")
 	case <-time.After(limit):
@@ -212,7 +235,7 @@ func (c *cluster) leader() *member {
 	var leader *member
 	c.eventually("a leader that commits", func() bool {
 		for _, m := range c.members {
-			if m.Replica != nil && m.IsLeader() && !c.network.cut[m.config.Address] {
+			if m.Replica != nil && m.IsLeader() && c.network.reaches(m.config.Address, m.config.Address) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				_, err := m.Submit([]byte("probe")).Wait(ctx)
 				cancel()
