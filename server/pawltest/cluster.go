@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pawl-lock/pawl/server"
+	"github.com/pawl-lock/pawl/transport/peer"
 )
 
 // Options say what kind of cluster a test wants. The zero value is three nodes with the default timing.
@@ -24,6 +25,7 @@ type Options struct {
 	Seed      uint64                            // of the network's jitter
 	Configure func(i int, config *server.Config) // changes a node's configuration before each start
 	Verbose   bool                              // logs of the nodes go to the test's log
+	TCP       bool                              // on real loopback ports instead; Network is nil then
 }
 
 // Cluster is a whole cluster in one process: real nodes with real Raft and real files on disk, on an in-memory network
@@ -35,6 +37,8 @@ type Cluster struct {
 	t       testing.TB
 	options Options
 	dir     string
+	apis    []string // host:port of each node's API, and of its peer port
+	peers   []string
 	nodes   []*server.Node
 	client  *http.Client
 }
@@ -45,8 +49,15 @@ func New(t testing.TB, options Options) *Cluster {
 	if options.Nodes == 0 {
 		options.Nodes = 3
 	}
-	c := &Cluster{
-		Network: NewNetwork(options.Seed), t: t, options: options, dir: t.TempDir(), nodes: make([]*server.Node, options.Nodes),
+	c := &Cluster{t: t, options: options, dir: t.TempDir(), nodes: make([]*server.Node, options.Nodes)}
+	for i := range c.nodes {
+		c.apis, c.peers = append(c.apis, c.Name(i)+":7700"), append(c.peers, c.Name(i)+":7800")
+	}
+	if options.TCP {
+		ports := freePorts(t, 2*options.Nodes)
+		c.apis, c.peers = ports[:options.Nodes], ports[options.Nodes:]
+	} else {
+		c.Network = NewNetwork(options.Seed)
 	}
 	c.client = c.ClientAt("client")
 	for i := range c.nodes {
@@ -67,7 +78,7 @@ func (c *Cluster) Close() {
 func (c *Cluster) Name(i int) string { return fmt.Sprintf("n%d", i+1) }
 
 // URL is where the API of node i is reached by a client of ClientAt.
-func (c *Cluster) URL(i int) string { return "http://" + c.Name(i) + ":7700" }
+func (c *Cluster) URL(i int) string { return "http://" + c.apis[i] }
 
 // URLs are those of all nodes.
 func (c *Cluster) URLs() []string {
@@ -89,10 +100,13 @@ func (c *Cluster) Size() int { return len(c.nodes) }
 
 // ClientAt returns an HTTP client at a host of this name, which can be cut off like a node's. Safe for concurrent use.
 func (c *Cluster) ClientAt(host string) *http.Client {
-	network := c.Network.Host(host)
+	network := peer.TCP()
+	if c.Network != nil {
+		network = c.Network.Host(host)
+	}
 	return &http.Client{Transport: &http.Transport{
 		DialContext:         func(ctx context.Context, _, address string) (net.Conn, error) { return network.Dial(ctx, address) },
-		MaxIdleConnsPerHost: 64,
+		MaxIdleConnsPerHost: 512,
 		IdleConnTimeout:     time.Minute,
 	}}
 }
@@ -108,14 +122,17 @@ func (c *Cluster) Start(i int) {
 // TryStart starts node i and returns why it does not start.
 func (c *Cluster) TryStart(i int) error {
 	config := server.Config{
-		Name: c.Name(i), DataDir: c.Dir(i), APIListen: c.Name(i) + ":7700", Insecure: true,
-		Network: c.Network.Host(c.Name(i)), Logger: hclog.NewNullLogger(), Version: "test",
+		Name: c.Name(i), DataDir: c.Dir(i), APIListen: c.apis[i], Insecure: true,
+		Logger: hclog.NewNullLogger(), Version: "test",
+	}
+	if c.Network != nil {
+		config.Network = c.Network.Host(c.Name(i))
 	}
 	if c.options.Verbose {
 		config.Logger = hclog.New(&hclog.LoggerOptions{Name: c.Name(i), Level: hclog.Debug, Output: logWriter{c.t}})
 	}
 	for j := range c.nodes {
-		config.Peers = append(config.Peers, server.Peer{Name: c.Name(j), Address: c.Name(j) + ":7800"})
+		config.Peers = append(config.Peers, server.Peer{Name: c.Name(j), Address: c.peers[j]})
 	}
 	if c.options.Configure != nil {
 		c.options.Configure(i, &config)
@@ -142,7 +159,9 @@ func (c *Cluster) Stop(i int) {
 func (c *Cluster) Crash(i int) {
 	if n := c.nodes[i]; n != nil {
 		c.nodes[i] = nil
-		c.Network.Crash(c.Name(i))
+		if c.Network != nil {
+			c.Network.Crash(c.Name(i))
+		}
 		n.Crash()
 	}
 }
@@ -276,4 +295,18 @@ type logWriter struct{ t testing.TB }
 func (w logWriter) Write(b []byte) (int, error) {
 	w.t.Logf("%s", bytes.TrimSpace(b))
 	return len(b), nil
+}
+
+// freePorts finds loopback addresses that nobody listens at; they were free a moment ago.
+func freePorts(t testing.TB, n int) (addresses []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
 }
