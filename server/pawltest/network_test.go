@@ -215,6 +215,16 @@ func TestDelay(t *testing.T) {
 		n.SetDelay("n1", "n2", time.Millisecond)
 		mustWrite(t, a, "but in order")
 		mustRead(t, b, "slow but in order")
+
+		n.SetDelay("n1", "n2", time.Second)
+		mustWrite(t, a, "slow")
+		n.SetDelay("n1", "n2", time.Millisecond)
+		a.Close()
+		<-time.After(10 * time.Millisecond)
+		if err := write(b); err != nil {
+			t.Errorf("the end overtook the bytes before it: %v", err)
+		}
+		mustRead(t, b, "slow")
 	})
 }
 

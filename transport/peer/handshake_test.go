@@ -193,6 +193,22 @@ func TestHandshakeEndsAtItsDeadline(t *testing.T) {
 			nothingAccepted(t, port)
 		})
 	})
+	t.Run("a first byte of something else", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			network := newPipeNetwork()
+			open(t, network)
+			raw, err := network.Dial(t.Context(), "n1:7800")
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			raw.Write([]byte("G"))
+			mustEnd(t, raw, timeLimit)
+			if took := time.Since(start); took > 0 {
+				t.Errorf("held its place for %v", took)
+			}
+		})
+	})
 	t.Run("a dialler to one that never answers", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			network := newPipeNetwork()

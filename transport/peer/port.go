@@ -93,7 +93,7 @@ type Port struct {
 	listener  net.Listener
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
-	group     sync.WaitGroup // the accept loop and the handshakes
+	group     sync.WaitGroup // the accept loop, the handshakes, HTTP's dials
 	raftQueue *queue
 	httpQueue *queue
 	refusals  refusalLog
@@ -156,7 +156,6 @@ func (p *Port) Close() error {
 	p.closed = true
 	pending := p.pending
 	p.pending = nil
-	clients := p.clients
 	p.clients = nil
 	p.mu.Unlock()
 
@@ -167,15 +166,23 @@ func (p *Port) Close() error {
 	}
 	p.raftQueue.Close()
 	p.httpQueue.Close()
-	for _, client := range clients {
-		client.transport.CloseIdleConnections()
-	}
 	p.closeWhere(func(*conn) bool { return true })
 	p.group.Wait()
 	if err != nil {
 		return fmt.Errorf("closing the peer port: %w", err)
 	}
 	return nil
+}
+
+// start runs work in a goroutine that Close waits for, unless the port is closed.
+func (p *Port) start(work func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.group.Go(work)
+	return true
 }
 
 // accept never waits for a handshake, so that no dialler can hold up the others.
