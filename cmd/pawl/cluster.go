@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-lock/pawl/client"
+	"github.com/pawl-lock/pawl/transport"
+)
+
+func (p *program) clusterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cluster",
+		Short: "Show the nodes, who leads, and how many failures are tolerated",
+		Args:  cobra.NoArgs,
+		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
+			answer, err := c.Cluster(ctx)
+			if err != nil {
+				return err
+			}
+			return p.show(answer, func() error { return p.showCluster(answer) })
+		})),
+	}
+}
+
+func (p *program) showCluster(cluster transport.ClusterResponse) error {
+	leader := "no leader"
+	if cluster.Leader != "" {
+		leader = "led by " + cluster.Leader
+	}
+	voters := 0
+	for _, m := range cluster.Members {
+		if m.Role == transport.RoleVoter {
+			voters++
+		}
+	}
+	fmt.Fprintf(p.stdout, "Cluster %s, %s, term %d, index %d\n", cluster.ID, leader, cluster.Term, cluster.Index)
+	fmt.Fprintf(p.stdout, "Needs %d of %s, survives the loss of %s\n\n", cluster.Quorum, plural(int64(voters), "voter"),
+		plural(int64(cluster.FailuresTolerated), "more node"))
+	t := newTable(p.stdout, "NODE", "ROLE", "STATE", "LAST CONTACT", "BEHIND", "API", "PEER ADDRESS", "VERSION")
+	for _, m := range cluster.Members {
+		role, state, contact := m.Role, "alive", duration(m.LastContactMS)+" ago"
+		if m.Name == cluster.Leader {
+			role = "leader"
+		}
+		if !m.Alive {
+			state = "down"
+		}
+		if m.LastContactMS < 0 {
+			contact = "never"
+		}
+		t.row(m.Name, role, state, contact, m.Lag, m.APIURL, m.Address, m.Version)
+	}
+	return t.flush()
+}
+
+func (p *program) healthCommand() *cobra.Command {
+	var ready bool
+	command := &cobra.Command{
+		Use:   "health",
+		Short: "Ask one node whether it works",
+		Long: `Ask one node, the first endpoint, whether its process works (what a container's health check wants to know: a node
+without a majority is alive and must not be restarted), or with --ready whether it can serve writes now.`,
+		Args: cobra.NoArgs,
+		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
+			which := "livez"
+			if ready {
+				which = "readyz"
+			}
+			answer, err := c.Health(ctx, which)
+			if err != nil {
+				return err
+			}
+			return p.show(answer, func() error {
+				fmt.Fprintln(p.stdout, "ok")
+				return nil
+			})
+		})),
+	}
+	command.Flags().BoolVar(&ready, "ready", false, "ask whether it can serve writes now")
+	return command
+}
+
+func (p *program) transferCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "transfer [NODE]",
+		Short: "Hand leadership over, to NODE or to any other",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, args []string) error {
+			var request transport.TransferRequest
+			if len(args) > 0 {
+				request.To = args[0]
+			}
+			answer, err := c.Transfer(ctx, request)
+			if err != nil {
+				return err
+			}
+			return p.show(answer, func() error {
+				fmt.Fprintln(p.stdout, answer.Leader, "leads")
+				return nil
+			})
+		})),
+	}
+}
+
+func (p *program) raiseCommand() *cobra.Command {
+	var request transport.RaiseRequest
+	command := &cobra.Command{
+		Use:   "raise --above N --reason TEXT",
+		Short: "Make every later token larger than N; ends all holds and sessions",
+		Long: `Make every later token larger than N, when storage has seen higher tokens than this cluster has given (as after a
+cluster was formed on new disks). All holds, waits and sessions end: whoever holds a lock loses it at once.`,
+		Args: cobra.NoArgs,
+		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := request.Validate(); err != nil {
+				return err
+			}
+			answer, err := c.Raise(ctx, request)
+			if err != nil {
+				return err
+			}
+			return p.show(answer, func() error {
+				fmt.Fprintln(p.stdout, "the next token is above", answer.NextTokenAbove)
+				return nil
+			})
+		})),
+	}
+	command.Flags().Uint64Var(&request.Above, "above", 0, "the number that tokens must exceed, at most 2^52")
+	command.Flags().StringVar(&request.Reason, "reason", "", "why, for the log")
+	_ = command.MarkFlagRequired("above") // it exists: the line above
+	_ = command.MarkFlagRequired("reason")
+	return command
+}

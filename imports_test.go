@@ -1,0 +1,99 @@
+package pawl_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pawl-lock/pawl"
+
+// mayImport is the order of the house, from the top down: what each folder may import of the others. A folder that is
+// not here belongs to none of them and is refused until somebody has thought about where it stands. (Tests may reach
+// further: they look from outside.)
+var mayImport = map[string][]string{
+	"transport": {},
+	"fsm":       {},
+	"client":    {"transport"},
+	"server":    {"fsm", "transport"},
+	// Of transport it needs the words of the wire: the client's calls take and give its messages.
+	"cmd":    {"server", "client", "transport"},
+	"jepsen": {"client", "server", "transport"},
+}
+
+func TestImportsGoDownwardsOnly(t *testing.T) {
+	packages := listPackages(t)
+	if len(packages) < 5 {
+		t.Fatalf("only %d packages were found: %v", len(packages), packages)
+	}
+	for _, p := range packages {
+		from := folder(p.ImportPath)
+		allowed, known := mayImport[from]
+		if !known && len(p.GoFiles) > 0 {
+			t.Errorf("%s: folder %q has no place in the order of imports", p.ImportPath, from)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if to := folder(imported); to != "" && to != from && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s: %s may import only %v", p.ImportPath, imported, from, allowed)
+			}
+		}
+	}
+}
+
+// The state machine must be a pure function (R1): it has no business with the clock, the network, the disk or chance.
+func TestStateMachineHasNoOutsideWorld(t *testing.T) {
+	forbidden := []string{"time", "net", "net/http", "os", "math/rand", "math/rand/v2", "crypto/rand", "sync/atomic"}
+	for _, p := range listPackages(t) {
+		if p.ImportPath != module+"/fsm" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if slices.Contains(forbidden, imported) {
+				t.Errorf("fsm imports %s", imported)
+			}
+		}
+		return
+	}
+	t.Fatal("there is no package fsm")
+}
+
+type goPackage struct {
+	ImportPath string
+	GoFiles    []string
+	Imports    []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,GoFiles,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatalf("reading the answer of go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// folder gives the first folder of one of our packages, "" for others and for the module's root.
+func folder(importPath string) string {
+	inside, ours := strings.CutPrefix(importPath, module+"/")
+	if !ours {
+		return ""
+	}
+	first, _, _ := strings.Cut(inside, "/")
+	return first
+}
