@@ -146,7 +146,10 @@ func (n *Node) await(c *call, r *transport.AcquireRequest, command *fsm.Acquire,
 	defer limit.Stop()
 	for {
 		var now fsm.Progress
-		n.machine.Read(func(s *fsm.State) { now = s.Request(a.outcome.Request, 1) })
+		n.machine.Read(func(s *fsm.State) {
+			now = s.Request(a.outcome.Request, 1)
+			c.index = max(c.index, s.Index()) // a grant made since is of a later entry than this call's own
+		})
 		switch {
 		case now.Grant != nil:
 			return n.granted(c, now.Grant, a)
@@ -157,6 +160,7 @@ func (n *Node) await(c *call, r *transport.AcquireRequest, command *fsm.Acquire,
 		case told := <-w.news:
 			switch {
 			case told.grant != nil:
+				n.machine.Read(func(s *fsm.State) { c.index = max(c.index, s.Index()) })
 				return n.granted(c, told.grant, a)
 			case told.err != nil:
 				return reply{}, n.wireError(told.err)
