@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/google/btree"
+
 // pass makes the grants of an entry (R5): it judges the requests in `look`, in the one total order that all requests
 // share. Whether a request can have a lock depends on earlier ones only, so one ordered pass is a fixpoint. A request
 // that changes where it stands puts those behind it into `look`; along the locks in `walk`, whose holds changed, the
@@ -134,12 +136,10 @@ func (s *State) grant(r *request) {
 	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
 }
 
-// lookFirst has the head of a lock's queue judged again, and those behind it as long as they get through.
+// lookFirst has the first request that stands at a lock judged again, and those behind it as long as they get through.
 func (s *State) lookFirst(lock uint64) {
 	s.walk.ReplaceOrInsert(lock)
-	if head, found := first(s.queue, lock); found {
-		s.look.ReplaceOrInsert(head.seq)
-	}
+	s.lookBehind(place{lock: lock})
 }
 
 // lookEverywhere has the queues of all locks judged again. It takes time for each lock with a queue; only a leader with
@@ -159,20 +159,23 @@ func (s *State) lookEverywhere() {
 	}
 }
 
-// lookBehind has the next request behind a place judged again.
+// lookBehind has the next request that stands at a lock behind a place judged again. Those that do not stand there are
+// stopped by an earlier lock of theirs, whatever becomes of this one, and are left out: else a queue of requests for the
+// same two locks would be judged as a whole at each hand-over.
 func (s *State) lookBehind(at place) {
-	next, found := place{}, false
-	s.queue.AscendGreaterOrEqual(at, func(p place) bool {
-		if p.lock != at.lock {
+	var next place
+	for _, standing := range []*btree.BTreeG[place]{s.barriers, s.throughs} {
+		standing.AscendGreaterOrEqual(at, func(p place) bool {
+			if p.lock == at.lock && p.seq == at.seq {
+				return true
+			}
+			if p.lock == at.lock && (next.lock == 0 || p.seq.Less(next.seq)) {
+				next = p
+			}
 			return false
-		}
-		if p.seq == at.seq {
-			return true
-		}
-		next, found = p, true
-		return false
-	})
-	if found {
+		})
+	}
+	if next.lock != 0 {
 		s.look.ReplaceOrInsert(next.seq)
 	}
 }

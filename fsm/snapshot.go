@@ -114,12 +114,14 @@ func treeOf[T any](c *coder, t *btree.BTreeG[T], what string, each func(*coder, 
 	for range n {
 		var v T
 		each(c, &v)
+		t.AscendGreaterOrEqual(v, func(T) bool {
+			c.fail("%s are not in order", what)
+			return false
+		})
 		if c.err != nil {
 			return
 		}
-		if _, twice := t.ReplaceOrInsert(v); twice {
-			c.fail("%s has an item twice", what)
-		}
+		t.ReplaceOrInsert(v)
 	}
 }
 
@@ -173,95 +175,4 @@ func (r *request) fields(c *coder) {
 		c.number(&p.lock)
 		c.number(&p.token)
 	})
-}
-
-// rebuild rebuilds what is derived from the objects, and refuses objects that do not fit together.
-func (s *State) rebuild() error {
-	var err error
-	fail := func(format string, args ...any) bool {
-		err = fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
-		return false
-	}
-	s.sessions.Ascend(func(v *session) bool {
-		v.epoch = s.epoch
-		s.ids.ReplaceOrInsert(named[ID]{v.id, v.number})
-		if v.tomb {
-			s.tombstones++
-		}
-		at := v.deadline
-		v.deadline = never
-		s.setDeadline(v, at)
-		return v.number <= s.lastSession || fail("session %d", v.number)
-	})
-	if err != nil {
-		return err
-	}
-	s.locks.Ascend(func(l *lock) bool {
-		l.epoch = s.epoch
-		s.names.ReplaceOrInsert(named[string]{l.name, l.number})
-		return l.number <= s.lastLock || fail("lock %d", l.number)
-	})
-	if err != nil {
-		return err
-	}
-	s.requests.Ascend(func(r *request) bool {
-		r.epoch = s.epoch
-		v := s.editSession(r.session)
-		if v == nil {
-			return fail("request of session %d, which is not there", r.session)
-		}
-		s.owned.ReplaceOrInsert(ownership{r.session, r.number, r.seq})
-		if r.granted {
-			v.holds++
-		} else {
-			v.waits++
-			at := r.deadline
-			r.deadline = never
-			s.setWaitDeadline(r, at)
-		}
-		for i, p := range r.locks {
-			if p.lock == 0 {
-				continue
-			}
-			l := s.editLock(p.lock)
-			if l == nil || l.name != p.Name {
-				return fail("request for lock %d, which is not there", p.lock)
-			}
-			s.rebuildPlace(r, i, l)
-		}
-		return true
-	})
-	return err
-}
-
-// rebuildPlace rebuilds the indexes and sums for one lock of a request.
-func (s *State) rebuildPlace(r *request, i int, l *lock) {
-	at := r.place(i)
-	if at.limit != 0 {
-		l.limit = at.limit
-		l.bounded++
-	}
-	if r.granted {
-		s.holds.ReplaceOrInsert(at)
-		if at.mode == Exclusive {
-			l.exclusive = true
-		} else {
-			l.shared++
-			if at.limit != 0 {
-				l.limited++
-			}
-		}
-		return
-	}
-	s.queue.ReplaceOrInsert(at)
-	l.waits++
-	if len(r.locks) > 1 {
-		l.multiple++
-	}
-	switch {
-	case r.depth > i:
-		s.throughs.ReplaceOrInsert(at)
-	case r.depth == i:
-		s.barriers.ReplaceOrInsert(at)
-	}
 }

@@ -15,8 +15,18 @@ import (
 
 var (
 	seed     = flag.Uint64("seed", 0, "seed of the random tests; 0 draws one")
-	commands = flag.Int("commands", 100_000, "commands in a run of the random tests")
+	commands = flag.Int("commands", 0, "commands in a run of the random tests; 0 is 100,000, or a tenth under the race detector")
 )
+
+func wantedCommands() int {
+	switch {
+	case *commands != 0:
+		return *commands
+	case raced:
+		return 10_000
+	}
+	return 100_000
+}
 
 // twin is the machine beside its model under the same entries. The machine runs three times: one goes on for the whole
 // run and has snapshots taken of it, one is restored from a snapshot after every entry, one follows the log untouched
@@ -332,7 +342,7 @@ func TestSmallBudgets(t *testing.T) {
 			g, s, stamps, tokens := newGenerator(seed), NewState(), stamper{}, newTokens()
 			var steps []indexed
 			left := 0
-			for index := uint64(1); g.made < *commands/runs/2; index++ {
+			for index := uint64(1); g.made < wantedCommands()/runs/2; index++ {
 				st := g.step(s)
 				if s.backlog() && s.begin != 0 && g.chance(60) {
 					st = step{} // as the leader does
@@ -464,7 +474,7 @@ func TestTwin(t *testing.T) {
 			g, tw := newGenerator(seed), newTwin()
 			var steps []indexed
 			seen := map[Code]int{}
-			for index := uint64(1); g.made < *commands/runs; index++ {
+			for index := uint64(1); g.made < wantedCommands()/runs; index++ {
 				st := g.step(tw.machine)
 				steps = append(steps, indexed{index, st})
 				if err := tw.step(index, st); err != nil {
