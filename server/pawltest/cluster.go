@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +22,12 @@ import (
 
 // Options say what kind of cluster a test wants. The zero value is three nodes with the default timing.
 type Options struct {
-	Nodes     int                               // 1 to 9; 0 means 3
-	Seed      uint64                            // of the network's jitter
+	Nodes     int                                // 1 to 9; 0 means 3
+	Seed      uint64                             // of the network's jitter
 	Configure func(i int, config *server.Config) // changes a node's configuration before each start
-	Verbose   bool                              // logs of the nodes go to the test's log
-	TCP       bool                              // on real loopback ports instead; Network is nil then
+	Verbose   bool                               // logs of the nodes go to the test's log
+	Dir       string                             // where the nodes keep their data; a directory of the test's by default
+	TCP       bool                               // on real loopback ports instead; Network is nil then
 }
 
 // Cluster is a whole cluster in one process: real nodes with real Raft and real files on disk, on an in-memory network
@@ -41,6 +43,9 @@ type Cluster struct {
 	peers   []string
 	nodes   []*server.Node
 	client  *http.Client
+
+	mu      sync.Mutex // over clients
+	clients []*http.Client
 }
 
 // New makes a cluster, starts its nodes and stops them when the test ends. In a bubble call Close before the bubble ends.
@@ -66,12 +71,16 @@ func New(t testing.TB, options Options) *Cluster {
 	return c
 }
 
-// Close stops every node that runs.
+// Close stops every node that runs, and closes the connections that clients keep.
 func (c *Cluster) Close() {
 	for i := range c.nodes {
 		c.Stop(i)
 	}
-	c.client.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, client := range c.clients {
+		client.CloseIdleConnections()
+	}
 }
 
 // Name is the name of node i, and of its host on the network.
@@ -104,11 +113,15 @@ func (c *Cluster) ClientAt(host string) *http.Client {
 	if c.Network != nil {
 		network = c.Network.Host(host)
 	}
-	return &http.Client{Transport: &http.Transport{
+	client := &http.Client{Transport: &http.Transport{
 		DialContext:         func(ctx context.Context, _, address string) (net.Conn, error) { return network.Dial(ctx, address) },
 		MaxIdleConnsPerHost: 512,
 		IdleConnTimeout:     time.Minute,
 	}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clients = append(c.clients, client)
+	return client
 }
 
 // Start starts node i on its data.
