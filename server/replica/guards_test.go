@@ -54,6 +54,7 @@ func (f failingLogs) IsMonotonic() bool { return true }
 
 func (f failingLogs) StoreLogs(entries []*raft.Log) error {
 	if f.failures.Add(-1) >= 0 {
+		<-time.After(20 * time.Millisecond) // long enough for more messages to follow the refused one
 		return errors.New("injected")
 	}
 	return f.LogStore.StoreLogs(entries)
@@ -77,6 +78,7 @@ func TestRefusedAppendDoesNotWedgeTheFollower(t *testing.T) {
 			var last *Pending
 			for i := range 100 {
 				last = leader.Submit(fmt.Appendf(nil, "%d", i))
+				<-time.After(time.Millisecond)
 			}
 			if _, err := last.Wait(t.Context()); err != nil {
 				t.Fatal(err)

@@ -60,7 +60,7 @@ func (r *Replica) Bootstrap(servers []Server) error {
 // AddNonvoter adds a server that receives the log and has no vote. A server is never added as a voter at once: until it
 // had caught up it could stop commits.
 func (r *Replica) AddNonvoter(ctx context.Context, server Server, previous uint64) error {
-	return r.change(ctx, "adding "+server.ID, previous, func(limit time.Duration) raft.IndexFuture {
+	return r.change(ctx, "adding "+server.ID, func(limit time.Duration) raft.IndexFuture {
 		return r.raft.AddNonvoter(raft.ServerID(server.ID), raft.ServerAddress(server.Address), previous, limit)
 	})
 }
@@ -69,7 +69,7 @@ func (r *Replica) AddNonvoter(ctx context.Context, server Server, previous uint6
 func (r *Replica) Promote(ctx context.Context, id string, previous uint64) error {
 	for _, server := range r.Servers() {
 		if server.ID == id {
-			return r.change(ctx, "promoting "+id, previous, func(limit time.Duration) raft.IndexFuture {
+			return r.change(ctx, "promoting "+id, func(limit time.Duration) raft.IndexFuture {
 				return r.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(server.Address), previous, limit)
 			})
 		}
@@ -79,26 +79,23 @@ func (r *Replica) Promote(ctx context.Context, id string, previous uint64) error
 
 // Demote takes a member's vote.
 func (r *Replica) Demote(ctx context.Context, id string, previous uint64) error {
-	return r.change(ctx, "demoting "+id, previous, func(limit time.Duration) raft.IndexFuture {
+	return r.change(ctx, "demoting "+id, func(limit time.Duration) raft.IndexFuture {
 		return r.raft.DemoteVoter(raft.ServerID(id), previous, limit)
 	})
 }
 
 // Remove takes a server out of the cluster. A leader that removes itself steps down; hand over first.
 func (r *Replica) Remove(ctx context.Context, id string, previous uint64) error {
-	return r.change(ctx, "removing "+id, previous, func(limit time.Duration) raft.IndexFuture {
+	return r.change(ctx, "removing "+id, func(limit time.Duration) raft.IndexFuture {
 		return r.raft.RemoveServer(raft.ServerID(id), previous, limit)
 	})
 }
 
-func (r *Replica) change(ctx context.Context, what string, previous uint64, request func(time.Duration) raft.IndexFuture) error {
+func (r *Replica) change(ctx context.Context, what string, request func(limit time.Duration) raft.IndexFuture) error {
 	limit := changeWait
 	if deadline, ok := ctx.Deadline(); ok {
 		// At least a millisecond: to the library zero means for ever.
 		limit = max(time.Millisecond, min(limit, time.Until(deadline)))
-	}
-	if previous != 0 && r.Membership().Index > previous {
-		return fmt.Errorf("%s: %w: %w", what, ErrNotApplied, ErrChanged)
 	}
 	future := request(limit)
 	err := r.await(ctx, future)

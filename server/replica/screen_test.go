@@ -273,3 +273,24 @@ func TestLateSnapshotDoesNotTakeANodeBack(t *testing.T) {
 		c.stopAll()
 	})
 }
+
+// The library leaves accepted connections open when it closes, and a goroutine behind each.
+func TestCloseEndsAcceptedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		p := newTransport(n.listen("n0:1/x"), hclog.NewNullLogger())
+		conn, err := n.listen("n1:1/x").Dial("n0:1/x", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		synctest.Wait()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection is still there: %v", err)
+		}
+	})
+}
