@@ -125,7 +125,11 @@ func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireR
 		if err == nil {
 			return lock, nil
 		}
-		if !s.over() || ctx.Err() != nil || !c.running() {
+		if !c.running() {
+			// The server may have been quicker to end the session than we the call.
+			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
+		}
+		if !s.over() || ctx.Err() != nil {
 			return nil, err
 		}
 		// The session was lost while we waited in it: wait again in a new one. The
