@@ -62,7 +62,9 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 		}
 	}
 	w.WriteHeader(response.StatusCode)
-	_, _ = io.Copy(w, io.LimitReader(response.Body, maxForwarded))
+	if _, err := io.Copy(w, io.LimitReader(response.Body, maxForwarded)); err != nil {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
 	return false, errAnswered
 }
 

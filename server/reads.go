@@ -23,7 +23,7 @@ func pageLimit(c *call) (int, error) {
 		return defaultPage, nil
 	}
 	limit, err := strconv.Atoi(text[0])
-	if err != nil || limit < 1 || limit > maxPage {
+	if err != nil || limit < 1 || limit > maxPage || strconv.Itoa(limit) != text[0] {
 		return 0, badField("limit", "must be from 1 to %d", maxPage)
 	}
 	return limit, nil
@@ -34,11 +34,10 @@ func flagOf(c *call, name string) (bool, error) {
 	if !given {
 		return false, nil
 	}
-	v, err := strconv.ParseBool(text[0])
-	if err != nil {
+	if text[0] != "true" && text[0] != "false" {
 		return false, badField(name, "must be true or false")
 	}
-	return v, nil
+	return text[0] == "true", nil
 }
 
 // beforeRead makes a read linearizable, unless stale was asked for.
@@ -50,11 +49,15 @@ func (n *Node) beforeRead(c *call) error {
 }
 
 // readLock is GET /v1/lock.
-func (n *Node) readLock(c *call) (reply, error) {
+func (n *Node) readLock(c *call) (handler, error) {
 	name := c.query.Get("name")
 	if err := transport.ValidateName("name", name); err != nil {
-		return reply{}, err
+		return nil, err
 	}
+	return func(c *call) (reply, error) { return n.lock(c, name) }, nil
+}
+
+func (n *Node) lock(c *call, name string) (reply, error) {
 	if err := n.beforeRead(c); err != nil {
 		return reply{}, err
 	}
@@ -75,42 +78,52 @@ func (n *Node) readLock(c *call) (reply, error) {
 	return reply{http.StatusOK, out}, nil
 }
 
+// lockFilter says which locks are asked for.
+type lockFilter struct {
+	prefix, after string
+	limit         int
+	held, waiting bool
+}
+
 // readLocks is GET /v1/locks.
-func (n *Node) readLocks(c *call) (reply, error) {
-	limit, err := pageLimit(c)
-	if err != nil {
-		return reply{}, err
+func (n *Node) readLocks(c *call) (handler, error) {
+	f := lockFilter{prefix: c.query.Get("prefix"), after: c.query.Get("after")}
+	var err error
+	if f.limit, err = pageLimit(c); err != nil {
+		return nil, err
 	}
-	held, err := flagOf(c, "held")
-	if err != nil {
-		return reply{}, err
+	if f.held, err = flagOf(c, "held"); err != nil {
+		return nil, err
 	}
-	waiting, err := flagOf(c, "waiting")
-	if err != nil {
-		return reply{}, err
+	if f.waiting, err = flagOf(c, "waiting"); err != nil {
+		return nil, err
 	}
 	for _, field := range []string{"prefix", "after"} {
 		if text := c.query.Get(field); text != "" {
 			if err := transport.ValidateName(field, text); err != nil {
-				return reply{}, err
+				return nil, err
 			}
 		}
 	}
+	return func(c *call) (reply, error) { return n.locks(c, f) }, nil
+}
+
+func (n *Node) locks(c *call, f lockFilter) (reply, error) {
 	if err := n.beforeRead(c); err != nil {
 		return reply{}, err
 	}
 	var out transport.LocksResponse
-	after, looked := c.query.Get("after"), 0
+	after, looked := f.after, 0
 	n.machine.Read(func(s *fsm.State) {
 		c.index = s.Index()
-		s.Locks(c.query.Get("prefix"), after, n.clock(s), fsm.MaxHolders, func(l fsm.LockInfo) bool {
-			if len(out.Locks) == limit || looked == scanLimit {
+		s.Locks(f.prefix, after, n.clock(s), fsm.MaxHolders, func(l fsm.LockInfo) bool {
+			if len(out.Locks) == f.limit || looked == scanLimit {
 				out.Next = after
 				return false
 			}
 			looked++
 			after = l.Name
-			if (!held || l.Held > 0) && (!waiting || l.Waiting > 0) {
+			if (!f.held || l.Held > 0) && (!f.waiting || l.Waiting > 0) {
 				out.Locks = append(out.Locks, summary(l))
 			}
 			return true

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -64,7 +65,7 @@ var routes = map[string]map[string]route{
 	"/v1/lock":             {"GET": get((*Node).readLock, "name")},
 	"/v1/locks":            {"GET": get((*Node).readLocks, "prefix", "after", "limit", "held", "waiting")},
 	"/v1/sessions":         {"GET": get((*Node).readSessions, "after", "limit", "owner")},
-	"/v1/cluster":          {"GET": get((*Node).readCluster)},
+	"/v1/cluster":          {"GET": get(bare((*Node).readCluster))},
 	"/v1/cluster/transfer": {"POST": post((*Node).transfer)},
 	"/v1/cluster/remove":   {"POST": post((*Node).removeMember)},
 	"/livez":               {"GET": local((*Node).livez)},
@@ -80,8 +81,8 @@ type validated[Req any] interface {
 // post makes a route whose body is one JSON message.
 func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)) route {
 	return route{parse: func(n *Node, c *call) (handler, error) {
-		if len(c.query) > 0 {
-			return nil, transport.NewError(transport.ErrInvalid, "this call takes no query")
+		for _, name := range slices.Sorted(maps.Keys(c.query)) {
+			return nil, badField(name, "is in the query, and this call takes none")
 		}
 		message := new(Req)
 		body := c.body
@@ -96,7 +97,7 @@ func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)
 				return nil, err
 			}
 		} else if c.key != "" {
-			return nil, transport.NewError(transport.ErrInvalid, "%s is for acquires without a session and their cancel", transport.HeaderIdempotencyKey)
+			return nil, badField(transport.HeaderIdempotencyKey, "is for acquires without a session and their cancel")
 		} else if err := decode(body, P(message)); err != nil {
 			return nil, err
 		}
@@ -111,10 +112,11 @@ func decode[Req any, P validated[Req]](body []byte, message P) error {
 	return message.Validate()
 }
 
-// get makes a route that reads, with these parameters and consistency.
-func get(run func(*Node, *call) (reply, error), parameters ...string) route {
+// get makes a route that reads, with these parameters and consistency. parse checks their values.
+func get(parse func(*Node, *call) (handler, error), parameters ...string) route {
 	return route{parse: func(n *Node, c *call) (handler, error) {
-		for name, values := range c.query {
+		for _, name := range slices.Sorted(maps.Keys(c.query)) {
+			values := c.query[name]
 			switch {
 			case name != "consistency" && !slices.Contains(parameters, name):
 				return nil, badField(name, "is no parameter of this call")
@@ -125,13 +127,20 @@ func get(run func(*Node, *call) (reply, error), parameters ...string) route {
 		if v, given := c.query["consistency"]; given && v[0] != "stale" && v[0] != "linearizable" {
 			return nil, badField("consistency", `must be "linearizable" or "stale"`)
 		}
-		return func(c *call) (reply, error) { return run(n, c) }, nil
+		return parse(n, c)
 	}}
+}
+
+// bare is for reads without parameters of their own.
+func bare(run func(*Node, *call) (reply, error)) func(*Node, *call) (handler, error) {
+	return func(n *Node, _ *call) (handler, error) {
+		return func(c *call) (reply, error) { return run(n, c) }, nil
+	}
 }
 
 // local makes a route that every node answers for itself.
 func local(run func(*Node, *call) (reply, error)) route {
-	r := get(run)
+	r := get(bare(run))
 	r.here = true
 	return r
 }
@@ -214,9 +223,11 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 var errAnswered = errors.New("answered")
 
 func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
-	methods, found := routes[c.request.URL.Path]
+	// As it was sent: an escaped spelling of a path is another path, here as on the node that it would be passed on to.
+	path := c.request.URL.EscapedPath()
+	methods, found := routes[path]
 	if !found {
-		return reply{}, transport.NewError(transport.ErrNotFound, "there is no %s", quote(c.request.URL.Path))
+		return reply{}, transport.NewError(transport.ErrNotFound, "there is no %s", quote(path))
 	}
 	route, found := methods[c.request.Method]
 	if !found {
@@ -226,7 +237,7 @@ func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
 		}
 		slices.Sort(allowed)
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return reply{}, transport.NewError(transport.ErrMethodNotAllowed, "%s takes %s", c.request.URL.Path, strings.Join(allowed, ", "))
+		return reply{}, transport.NewError(transport.ErrMethodNotAllowed, "%s takes %s", path, strings.Join(allowed, ", "))
 	}
 	if err := n.read(w, c); err != nil {
 		return reply{}, err
@@ -253,23 +264,31 @@ func (n *Node) read(w http.ResponseWriter, c *call) (err error) {
 	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return transport.NewError(transport.ErrInvalid, "the query is not well-formed")
 	}
-	c.key = r.Header.Get(transport.HeaderIdempotencyKey)
-	if len(r.Header.Values(transport.HeaderIdempotencyKey)) > 1 {
+	switch keys := r.Header.Values(transport.HeaderIdempotencyKey); {
+	case len(keys) > 1:
 		return badField(transport.HeaderIdempotencyKey, "is given more than once")
+	case len(keys) == 1 && keys[0] == "":
+		return badField(transport.HeaderIdempotencyKey, "is empty") // not the same as none: somebody's variable was not set
+	case len(keys) == 1:
+		c.key = keys[0]
 	}
 	if r.Method != http.MethodPost {
 		return nil
 	}
-	if r.Header.Get("Content-Encoding") != "" {
+	if strings.Join(r.Header.Values("Content-Encoding"), "") != "" {
 		return transport.NewError(transport.ErrUnsupportedMedia, "bodies are not to be compressed")
 	}
-	if t := r.Header.Get("Content-Type"); t != "" {
+	if t := strings.Join(r.Header.Values("Content-Type"), ", "); t != "" {
 		// curl -d sends the form type unless told otherwise.
 		media, parameters, err := mime.ParseMediaType(t)
 		charset, given := parameters["charset"]
 		if err != nil || (media != transport.TypeJSON && media != "application/x-www-form-urlencoded") || (given && !strings.EqualFold(charset, "utf-8")) {
 			return transport.NewError(transport.ErrUnsupportedMedia, "the body must be %s", transport.TypeJSON)
 		}
+	}
+	if r.ContentLength > transport.MaxBody { // before it is sent at all, when the sender waits to be told to go on
+		w.Header().Set("Connection", "close")
+		return transport.NewError(transport.ErrTooLarge, "the body has more than %d bytes", transport.MaxBody)
 	}
 	// A sender that stalls is not waited for; afterwards the call may last as long as it likes.
 	control := http.NewResponseController(w)

@@ -72,7 +72,7 @@ func (n *Node) ttlOf(session uint64) time.Duration {
 func (n *Node) session(c *call, text string) (uint64, error) {
 	var id fsm.ID
 	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != len(id) {
+	if err != nil || len(b) != len(id) || hex.EncodeToString(b) != text { // one spelling only
 		return 0, badField("session", "is not the id of a session")
 	}
 	copy(id[:], b)
@@ -96,18 +96,26 @@ func (n *Node) session(c *call, text string) (uint64, error) {
 }
 
 // readSessions is GET /v1/sessions. Pages are by session number: a session keeps its place as others come and go.
-func (n *Node) readSessions(c *call) (reply, error) {
+func (n *Node) readSessions(c *call) (handler, error) {
 	limit, err := pageLimit(c)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	var after uint64
 	if text := c.query.Get("after"); text != "" {
-		if after, err = strconv.ParseUint(text, 10, 64); err != nil || after == ^uint64(0) {
-			return reply{}, badField("after", "is not what a page gave as next")
+		after, err = strconv.ParseUint(text, 10, 64)
+		if err != nil || after == ^uint64(0) || strconv.FormatUint(after, 10) != text {
+			return nil, badField("after", "is not what a page gave as next")
 		}
 	}
 	owner := c.query.Get("owner")
+	if err := transport.ValidateOwner("owner", owner); owner != "" && err != nil {
+		return nil, err
+	}
+	return func(c *call) (reply, error) { return n.sessions(c, after, limit, owner) }, nil
+}
+
+func (n *Node) sessions(c *call, after uint64, limit int, owner string) (reply, error) {
 	if err := n.beforeRead(c); err != nil {
 		return reply{}, err
 	}

@@ -37,7 +37,7 @@ var numberBounds = map[string]struct{ low, high int64 }{
 	"request": {1, MaxRequest},
 	"done":    {0, MaxRequest},
 	"token":   {1, int64(MaxToken)},
-	"above":   {0, MaxAbove},
+	"above":   {1, MaxAbove},
 }
 
 // textBounds gives the greatest length of a text likewise.
@@ -87,6 +87,11 @@ func checkText(path, name, text string) *Error {
 // in a query; field is what to call it. The error is an *Error.
 func ValidateName(field, name string) error {
 	return asError(checkText(field, "name", name))
+}
+
+// ValidateOwner does so for an owner.
+func ValidateOwner(field, owner string) error {
+	return asError(checkText(field, "owner", owner))
 }
 
 // ValidateKey checks an Idempotency-Key: 1 to MaxKey visible ASCII characters.

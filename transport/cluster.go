@@ -67,7 +67,7 @@ type MembershipResponse struct {
 // RaiseRequest makes every later token larger than Above and ends all holds and
 // sessions (R10).
 type RaiseRequest struct {
-	Above  uint64 `json:"above"` // 0 to 2^52
+	Above  uint64 `json:"above"` // 1 to 2^52; it must be said, because a raise ends everything
 	Reason string `json:"reason"`
 }
 

@@ -210,6 +210,7 @@ func TestValidateOfGoCallers(t *testing.T) {
 		{&SessionRequest{}, "owner"},
 		{&SessionCloseRequest{}, "session"},
 		{&AddRequest{Name: "n"}, "address"},
+		{&RaiseRequest{Reason: "r"}, "above"},
 		{&RaiseRequest{Above: 1}, "reason"},
 		{&RaiseRequest{Above: 1<<52 + 1, Reason: "r"}, "above"},
 	}

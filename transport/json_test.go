@@ -62,7 +62,7 @@ func TestDecodeRefusesWrongNumbers(t *testing.T) {
 		{"done", func() request { return new(RenewRequest) }, `"session":"s"`, nil},
 		{"request", func() request { return new(ReleaseRequest) }, `"session":"s"`, []string{"0"}},
 		{"request", func() request { return new(CancelRequest) }, `"session":"s"`, []string{"0"}},
-		{"above", func() request { return new(RaiseRequest) }, `"reason":"r"`, []string{"4503599627370497"}},
+		{"above", func() request { return new(RaiseRequest) }, `"reason":"r"`, []string{"0", "4503599627370497"}},
 	}
 	for _, field := range fields {
 		for _, number := range append(integersRefused, field.extra...) {
@@ -221,7 +221,7 @@ func TestAccepted(t *testing.T) {
 		{new(RemoveRequest), `{"name":"n4","force":true}`, &RemoveRequest{Name: "n4", Force: true}},
 		{new(DemoteRequest), `{"name":"n4"}`, &DemoteRequest{Name: "n4"}},
 		{new(RaiseRequest), `{"above":4503599627370496,"reason":"r"}`, &RaiseRequest{Above: MaxAbove, Reason: "r"}},
-		{new(RaiseRequest), `{"above":0,"reason":"r"}`, &RaiseRequest{Reason: "r"}},
+		{new(RaiseRequest), `{"above":1,"reason":"r"}`, &RaiseRequest{Above: 1, Reason: "r"}},
 	}
 	for _, name := range []string{
 		"a", "ab", "a/", "a/b", "A", "/a", "//", ".", "..", "a/../b", "%", "%2F", "%00", "a b", " a ", "🔒", "é", "e\u0301", "\u2028", "\ufffd", "\\", "'", "null",

@@ -240,5 +240,9 @@ func (r *DemoteRequest) Validate() error { return firstError(requiredText("name"
 
 // Validate checks the fields. The error is an *Error that names the field.
 func (r *RaiseRequest) Validate() error {
-	return firstError(optionalNumber("above", whole(r.Above)), requiredText("reason", r.Reason))
+	var missing *Error
+	if r.Above == 0 {
+		missing = invalid("above", "is required")
+	}
+	return firstError(missing, optionalNumber("above", whole(r.Above)), requiredText("reason", r.Reason))
 }
