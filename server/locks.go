@@ -224,6 +224,7 @@ func (n *Node) endWait(c *call, command *fsm.Acquire, a answer) (reply, error) {
 		return n.granted(c, end.outcome.Grant, a)
 	case fsm.Cancelled:
 		end.outcome.Code = fsm.Held
+		end.outcome.Waiting -= min(end.outcome.Waiting, len(command.Locks)) // it was counted itself, once a lock
 	}
 	return reply{}, refusal(end.outcome)
 }
