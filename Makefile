@@ -4,6 +4,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMPOSE  ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 NODES    ?= 3
+DIST     ?= dist
 LDFLAGS  := -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long "make long" fuzzes each target.
@@ -20,7 +21,7 @@ build: ## build bin/pawl
 run: build ## start a cluster of three nodes in one process (NODES=1|3|5)
 	@exec ./bin/pawl dev --nodes $(NODES)
 
-test: ## run all tests; those that need Docker say so and are skipped without it
+test: ## run all tests; those that need Docker say so and are skipped without it (PAWL_CI=1: fail)
 	$(GO) test -timeout 10m ./...
 
 lint: ## check format, vet and staticcheck
@@ -38,9 +39,9 @@ long: ## what takes long: fuzzing for an hour and more (FUZZTIME=…), the tests
 	GO="$(GO)" FUZZTIME=$(FUZZTIME) .ci/long
 
 dist: ## make dist/: the static binary and a Dockerfile that needs no network
-	rm -rf dist && mkdir -p dist/data && touch dist/data/.keep
-	CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -ldflags "-s -w $(LDFLAGS)" -o dist/pawl ./cmd/pawl
-	cp deploy/Dockerfile.dist dist/Dockerfile
+	rm -rf $(DIST) && mkdir -p $(DIST)/data && touch $(DIST)/data/.keep
+	CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -ldflags "-s -w $(LDFLAGS)" -o $(DIST)/pawl ./cmd/pawl
+	cp deploy/Dockerfile.dist $(DIST)/Dockerfile
 
 cluster: ## start three containers (PAWL_BUILD=./dist after make dist: without network)
 	$(COMPOSE) up -d --build
@@ -50,4 +51,4 @@ cluster-down: ## stop them and remove them with their data
 	$(COMPOSE) down --volumes
 
 clean: ## remove what was built
-	rm -rf bin dist
+	rm -rf bin $(DIST)
