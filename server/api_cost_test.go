@@ -289,3 +289,23 @@ func TestAPIEndOfAWait(t *testing.T) {
 		})
 	})
 }
+
+// The end of a keyed call's time must not end the wait of its repeat.
+func TestAPIEndOfAKeyedWaitWithARepeat(t *testing.T) {
+	apiBubble(t, pawltest.Options{}, func(a *api) {
+		for node := range a.Size() {
+			holder := a.MustPost(0, 200, "/v1/acquire", `{"name":"a","owner":"h","ttl_ms":120000}`)
+			key := []string{"Idempotency-Key", a.Name(node)}
+			repeat := make(chan pawltest.Answer, 1)
+			go func() {
+				time.Sleep(time.Second)
+				answer, _ := a.Post(context.Background(), (node+1)%a.Size(), "/v1/acquire", `{"name":"a","owner":"w","wait_ms":20000}`, key...)
+				repeat <- answer
+			}()
+			a.step(node, step{"POST /v1/acquire", `{"name":"a","owner":"w","wait_ms":3000}`, key, 504, `{"code":"unknown_outcome"}`})
+			a.queued("a", 1)
+			a.MustPost(0, 200, "/v1/release", released(holder))
+			a.MustPost(0, 200, "/v1/release", released(<-repeat))
+		}
+	})
+}

@@ -168,6 +168,10 @@ func (n *Node) await(c *call, r *transport.AcquireRequest, command *fsm.Acquire,
 				return reply{}, refusal(fsm.Outcome{Code: endedCode(told.code)})
 			}
 		case <-limit.C:
+			if command.Keyed && !n.hub.alone(w) {
+				// A repeat on another connection goes on waiting, which this call's end must not end.
+				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "another call with this key goes on waiting")
+			}
 			return n.endWait(c, command, a)
 		case <-n.draining:
 			if repeatable {

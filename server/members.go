@@ -274,7 +274,9 @@ func (n *Node) removeMember(c *call, r *transport.RemoveRequest) (reply, error) 
 	if err := n.replica.Remove(limited, s.ID, members.Index); err != nil {
 		return reply{}, n.membershipError(err)
 	}
-	if hostport, incarnation, err := peer.SplitAddress(s.Address); err == nil {
+	// A leader that has itself removed may do so for a caller of this node's, whose answer is still to come back from it.
+	asking, _, _ := peer.PeerOf(c)
+	if hostport, incarnation, err := peer.SplitAddress(s.Address); err == nil && asking.Name != r.Name {
 		n.port.Forget(hostport, incarnation)
 	}
 	return reply{http.StatusOK, transport.MembershipResponse{Members: left}}, nil
