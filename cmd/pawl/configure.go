@@ -19,7 +19,7 @@ import (
 func addFlags(flags *pflag.FlagSet, list []setting) {
 	for _, s := range list {
 		f := flags.VarPF(s.value, s.name, "", s.help+" ("+s.variable()+")")
-		if s.value.Type() == kindFlag {
+		if s.value.Type() == kindBoolean {
 			f.NoOptDefVal = "true"
 		}
 	}
@@ -128,7 +128,7 @@ func printConfiguration(w io.Writer, list []setting, origins map[string]string) 
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range list {
 		text := s.value.String()
-		if kind := s.value.Type(); kind != kindFlag && kind != kindNumber {
+		if kind := s.value.Type(); kind != kindBoolean && kind != kindNumber {
 			// Quoted where YAML would read something else than a text.
 			quoted, err := yaml.Marshal(text)
 			if err != nil {

@@ -36,8 +36,7 @@ type exit struct {
 func exits() []exit {
 	return []exit{
 		{exitOK, "done", nil},
-		{exitUnknown, "the outcome is unknown: it may have happened",
-			[]transport.Code{transport.ErrUnknownOutcome, transport.ErrInternal}},
+		{exitUnknown, "the outcome is unknown: it may have happened", []transport.Code{transport.ErrUnknownOutcome}},
 		{exitNotGranted, "not granted: held by others, or would be a deadlock",
 			[]transport.Code{transport.ErrHeld, transport.ErrDelayed, transport.ErrDeadlock, transport.ErrModeConflict}},
 		{exitLost, "lost, not held, or the session is gone",
@@ -70,6 +69,11 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, new(usageError)):
 		return exitUsage
+	}
+	// A code that this version does not know, or a bug of the node: the answer itself says whether it may have happened.
+	var problem *transport.Error
+	if errors.As(err, &problem) && problem.Applied == transport.AppliedUnknown {
+		return exitUnknown
 	}
 	for _, row := range exits() {
 		for _, code := range row.errors {

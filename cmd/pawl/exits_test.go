@@ -13,6 +13,8 @@ import (
 )
 
 func TestExitCode(t *testing.T) {
+	harmless := transport.NewError(transport.ErrInternal, "x")
+	harmless.Applied = transport.AppliedNo
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	for _, test := range []struct {
 		name string
@@ -30,6 +32,8 @@ func TestExitCode(t *testing.T) {
 		{"unreachable", fmt.Errorf("%w: %w", client.ErrUnavailable, refused), exitNoCluster},
 		// What the last attempt said must not hide that an earlier one may have happened.
 		{"unknown", fmt.Errorf("%w: %w: %w", client.ErrUnavailable, transport.NewError(transport.ErrUnknownOutcome, "x"), transport.NewError(transport.ErrNoLeader, "x")), exitUnknown},
+		{"a bug of the node", transport.NewError(transport.ErrInternal, "x"), exitUnknown},
+		{"a bug of the node in a read", harmless, exitFailure},
 		{"quota", transport.NewError(transport.ErrQuota, "x"), exitFailure},
 		{"anything", errors.New("x"), exitFailure},
 	} {

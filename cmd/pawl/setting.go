@@ -43,7 +43,7 @@ func settings(c *configuration) []setting {
 		{"api", text(&c.APIListen, "127.0.0.1:7700"), "host:port where clients are served"},
 		{"api-url", text(&c.APIURL, ""), "URL at which clients reach this node (default http:// and api)"},
 		{"peer-listen", text(&c.PeerListen, ""), "host:port where the other nodes are served (default this node's address in peers)"},
-		{"insecure", flag(&c.Insecure), "listen beyond this machine although nothing is encrypted"},
+		{"insecure", boolean(&c.Insecure), "listen beyond this machine although nothing is encrypted"},
 		{"profile", choice(&c.Profile, "default", "fast", "slow"), "timing: fast for local disks and quiet machines, slow for disks that stall"},
 		{"token-floor", number(&c.TokenFloor, 0), "keep the tokens of a new cluster above this; effective only when it is formed"},
 		{"max-conns", number(&c.MaxConns, 4096), "connections of clients at once"},
@@ -106,21 +106,21 @@ func number[T int | uint64](target *T, initial T) pflag.Value {
 	return &value[T]{target, kindNumber, parse, func(n T) string { return strconv.FormatUint(uint64(n), 10) }}
 }
 
-// flag is true or false, and on the command line true when it stands there alone.
-func flag(target *bool) pflag.Value {
+// boolean is true or false, and on the command line true when it stands there alone.
+func boolean(target *bool) pflag.Value {
 	parse := func(s string) (bool, error) {
 		if s != "true" && s != "false" {
 			return false, fmt.Errorf("must be true or false")
 		}
 		return s == "true", nil
 	}
-	return &value[bool]{target, kindFlag, parse, strconv.FormatBool}
+	return &value[bool]{target, kindBoolean, parse, strconv.FormatBool}
 }
 
 const (
-	kindFlag   = "bool" // the word by which pflag knows that no value need follow
-	kindNumber = "number"
-	kindList   = "list"
+	kindBoolean = "bool" // the word by which pflag knows that no value need follow
+	kindNumber  = "number"
+	kindList    = "list"
 )
 
 func peers(target *[]server.Peer) pflag.Value {
