@@ -155,6 +155,11 @@ func badField(field, format string, args ...any) error {
 func (n *Node) apiServer() *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength != 0 {
+				// A sender that stalls is not waited for. It ends when the body was read; while it was not, net/http reads
+				// on before it answers, also when the request is refused for something else.
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestLimit))
+			}
 			if err := guard(r); err != nil {
 				n.answer(w, &call{request: r}, reply{}, err)
 				return
@@ -290,15 +295,12 @@ func (n *Node) read(w http.ResponseWriter, c *call) (err error) {
 		w.Header().Set("Connection", "close")
 		return transport.NewError(transport.ErrTooLarge, "the body has more than %d bytes", transport.MaxBody)
 	}
-	// A sender that stalls is not waited for; afterwards the call may last as long as it likes.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(requestLimit)) // HTTP/2 streams of peers may have none: their bodies are short
-	c.body, err = transport.ReadBody(r.Body)
-	if errors.Is(err, transport.ErrTooLarge) {
+	if c.body, err = transport.ReadBody(r.Body); err != nil {
 		w.Header().Set("Connection", "close") // the rest is not read
+		return err
 	}
-	_ = control.SetReadDeadline(time.Time{})
-	return err
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // from here the call may last as long as it likes
+	return nil
 }
 
 // answer writes what a handler said, with the headers that every answer has.
