@@ -90,6 +90,24 @@ func BenchmarkHandOverSeveral(b *testing.B) {
 	}
 }
 
+// BenchmarkHandOverThrough is the worst case: all of the queue stands through a lock that it shares and waits for another,
+// and is judged at each hand-over. The quota of requests for several locks is 256.
+func BenchmarkHandOverThrough(b *testing.B) {
+	x := newBench(b)
+	want := []Want{{Name: "w", Mode: Shared}, {Name: "x", Mode: Exclusive}}
+	for range DefaultLimits.Multiple {
+		x.number++
+		x.do(step{commands: []Command{&Acquire{Session: 1, Number: x.number, Wait: MaxWait, Locks: want}}})
+	}
+	holder := uint64(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		x.number++
+		x.do(step{commands: []Command{&Release{Session: 1, Number: holder}, &Acquire{Session: 1, Number: x.number, Wait: MaxWait, Locks: want}}})
+		holder++
+	}
+}
+
 // BenchmarkAcquireRelease is two entries: a free lock is taken and given back, among others that are held.
 func BenchmarkAcquireRelease(b *testing.B) {
 	for _, held := range []int{0, 100_000} {

@@ -386,8 +386,8 @@ func applyChecked(s *State, index uint64, e *Entry, tokens *tokens) error {
 		return err
 	}
 	for _, event := range r.Events {
-		if event.Kind == EventGranted && event.Grant.Deadline < s.clock {
-			return fmt.Errorf("granted to a session that ended at %d, clock %d", event.Grant.Deadline, s.clock)
+		if event.Kind == EventGranted && s.gone(s.peekSession(event.Grant.Session)) {
+			return fmt.Errorf("granted to session %d, which is gone", event.Grant.Session)
 		}
 	}
 	return errors.Join(check(s), tokens.after(s))

@@ -27,7 +27,7 @@ type Waiter struct {
 	Task     string
 	Mode     Mode
 	Limit    uint32
-	Waited   uint64 // ms
+	Waited   uint64   // ms
 	Position int      // 1 is next
 	WaitsFor []string // the locks it cannot have yet
 }
