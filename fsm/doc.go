@@ -3,7 +3,7 @@
 //
 // What it owns: the entries and their encoding (entry.go, command.go, coder.go), the state and its indexes (state.go,
 // objects.go), what a command does (apply.go, acquire.go, ending.go), who is granted what (grant.go), what a reader may
-// see (view.go), snapshots (snapshot.go) and the one adapter to Raft (machine.go).
+// see (view.go), snapshots (snapshot.go, restore.go) and the one adapter to Raft (machine.go).
 //
 // What it must never do (R1): read a clock, draw a random number, start a goroutine, do I/O, or let the order of a Go
 // map reach the state, an outcome or an event. Two nodes at the same index have byte-equal snapshots.
