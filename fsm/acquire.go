@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // waitGrace is how long a wait outlives its caller's wait_ms, so that the caller can repeat the call and find its place
 // kept; tombMemory is how long a key is remembered beyond its longest wait (R8). In ms.
 const (
@@ -42,6 +44,14 @@ func (s *State) acquire(a *Acquire, seq Seq) Outcome {
 	return out
 }
 
+// waitAsTask notes that the task of a request waits; a try is no wait (R7).
+func (s *State) waitAsTask(r *request) {
+	if r.task != "" {
+		s.taskWaits.ReplaceOrInsert(r.asTask())
+		s.tangle(r)
+	}
+}
+
 // acquireOwn is an acquire without a session: it opens one that ends with its hold.
 func (s *State) acquireOwn(a *Acquire, seq Seq) Outcome {
 	if n := s.sessionByID(a.ID); n != 0 {
@@ -81,11 +91,15 @@ func (s *State) replay(r *request, a *Acquire) Outcome {
 	if !r.wants(a) {
 		return Outcome{Code: Mismatch, Session: r.session}
 	}
+	return s.replayed(r, a.Wait)
+}
+
+func (s *State) replayed(r *request, wait uint64) Outcome {
+	if s.clock > r.deadline { // gone already, and never revived: a wait, or a hold with a maximum
+		return Outcome{Code: Finished, Session: r.session}
+	}
 	if !r.granted {
-		if s.clock > r.deadline { // gone already, and never revived
-			return Outcome{Code: Finished, Session: r.session}
-		}
-		s.setWaitDeadline(r, max(r.deadline, s.clock+a.Wait+waitGrace))
+		s.setWaitDeadline(r, max(r.deadline, s.clock+wait+waitGrace))
 	}
 	return Outcome{Code: Queued, Session: r.session, Request: r.seq, Replayed: true}
 }
@@ -101,31 +115,46 @@ func (s *State) enqueue(v *session, a *Acquire, seq Seq) Outcome {
 	r := &request{
 		epoch: s.epoch, seq: seq, session: v.number, number: a.Number, try: a.Wait == 0, since: s.clock, wall: s.wall,
 		deadline: never, depth: -1, task: a.Task, trace: a.Trace, locks: make([]part, len(a.Locks)),
+		priority: a.Priority, maxHold: a.MaxHold, delay: a.Delay,
 	}
 	for i, w := range a.Locks {
-		l := s.makeLock(w.Name)
+		r.locks[i] = part{Want: w, asked: w, value: a.Value}
+	}
+	return s.queueUp(v, r, a.Wait)
+}
+
+// queueUp puts a new request into the queues of its locks, unless it would wait for its own task (R7).
+func (s *State) queueUp(v *session, r *request, wait uint64) Outcome {
+	for i := range r.locks {
+		p := &r.locks[i]
+		l := s.makeLock(p.Name)
 		l.waits++
-		if len(a.Locks) > 1 {
+		if len(r.locks) > 1 {
 			l.multiple++
 		}
-		if w.Limit != 0 {
-			l.limit = w.Limit
+		if p.Limit != 0 {
+			l.limit = p.Limit
 			l.bounded++
 		}
-		r.locks[i] = part{Want: w, lock: l.number}
+		p.lock = l.number
 		s.queue.ReplaceOrInsert(r.place(i))
 		s.walk.ReplaceOrInsert(l.number)
 	}
 	s.requests.ReplaceOrInsert(r)
-	s.owned.ReplaceOrInsert(ownership{v.number, a.Number, seq})
-	s.look.ReplaceOrInsert(seq)
+	s.owned.ReplaceOrInsert(ownership{v.number, r.number, r.seq})
+	s.look.ReplaceOrInsert(r.order())
 	v.waits++
 	if r.try {
-		s.tries = append(s.tries, seq)
-	} else {
-		s.setWaitDeadline(r, s.clock+a.Wait+waitGrace)
+		s.tries = append(s.tries, r.seq)
+		return Outcome{Code: OK, Session: v.number, Request: r.seq}
 	}
-	return Outcome{Code: OK, Session: v.number, Request: seq}
+	s.setWaitDeadline(r, s.clock+wait+waitGrace)
+	s.waitAsTask(r)
+	if cycle := s.deadlock(r); cycle != nil {
+		s.end(r, endDeadlock)
+		return Outcome{Code: Deadlock, Session: v.number, Cycle: cycle}
+	}
+	return Outcome{Code: OK, Session: v.number, Request: r.seq}
 }
 
 // refusal says why a request for these locks cannot even queue.
@@ -161,8 +190,7 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	case !found && (a.Wait > 0 || out.Replayed): // cancelled in the same entry
 		*out = Outcome{Code: Finished}
 	case !found:
-		*out = Outcome{Code: Held, Session: out.Session}
-		out.Holders, out.Waiting = s.holdersOf(a.Locks)
+		*out = s.heldOutcome(out.Session, a.Locks)
 	case r.granted:
 		out.Code = OK
 		out.Grant = s.grantOf(r)
@@ -171,10 +199,44 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	}
 }
 
+// heldOutcome says who is in the way at these locks; when nobody is, they are in their delay.
+func (s *State) heldOutcome(session uint64, locks []Want) Outcome {
+	out := Outcome{Code: Held, Session: session}
+	out.Holders, out.Waiting = s.holdersOf(locks)
+	if len(out.Holders) == 0 && out.Waiting == 0 {
+		if out.Retry = s.delayOf(locks); out.Retry > 0 {
+			out.Code = Delayed
+		}
+	}
+	return out
+}
+
+// delayOf returns how long the longest lock-delay of these locks lasts, in ms; 0 when none has one.
+func (s *State) delayOf(locks []Want) (left uint64) {
+	for _, w := range locks {
+		if l, found := s.locks.Get(&lock{number: s.lockNamed(w.Name)}); found && l.delay >= s.clock && l.delay != 0 {
+			left = max(left, l.delay+1-s.clock)
+		}
+	}
+	return left
+}
+
 func (s *State) grantOf(r *request) *Grant {
 	v := s.peekSession(r.session)
 	g := &Grant{Session: v.number, ID: v.id, Owner: v.owner, Number: r.number, TTL: v.ttl, Deadline: v.deadline}
-	for _, p := range r.locks {
+	hold := r
+	if r.converts() {
+		if hold, _ = s.requests.Get(&request{seq: r.of}); hold == nil {
+			return g
+		}
+	}
+	if hold.maxHold != 0 {
+		g.HoldEnds = hold.deadline
+	}
+	for _, p := range hold.locks {
+		if r.converts() && p.Name != r.locks[0].Name {
+			continue
+		}
 		if p.lock != 0 {
 			g.Locks = append(g.Locks, Granted{p.Want, p.token})
 		}
@@ -194,9 +256,36 @@ func (s *State) owned1(session, number uint64) *request {
 	return found
 }
 
+// settleConvert completes the answer to a conversion likewise.
+func (s *State) settleConvert(c *Convert, out *Outcome) {
+	if out.Code != OK && out.Code != Queued {
+		return
+	}
+	r, found := s.requests.Get(&request{seq: out.Request})
+	found = found && !s.over(r)
+	switch {
+	case !found && s.gone(s.peekSession(c.Session)):
+		*out = Outcome{Code: SessionGone}
+	case !found && (c.Wait > 0 || out.Replayed || !s.holdsStill(c)):
+		*out = Outcome{Code: Finished, Session: c.Session}
+	case !found:
+		*out = s.heldOutcome(c.Session, []Want{c.Want})
+	case r.granted:
+		out.Code = OK
+		out.Grant = s.grantOf(r)
+	default:
+		out.Code = Queued
+	}
+}
+
 // finishBelow marks every number below done as finished, except those that live: done only closes gaps (R8).
 func (s *State) finishBelow(v *session, done uint64) {
-	if v.nature != natureNamed || done < 2 || (len(v.finished) > 0 && v.finished[0].low == 1 && v.finished[0].high >= done-1) {
+	if v.nature != natureNamed || done < 2 {
+		return
+	}
+	// What the client has finished it knows the end of.
+	v.lost = slices.DeleteFunc(v.lost, func(l Lost) bool { return l.Number < done })
+	if len(v.finished) > 0 && v.finished[0].low == 1 && v.finished[0].high >= done-1 {
 		return
 	}
 	low := uint64(1)
@@ -209,15 +298,19 @@ func (s *State) finishBelow(v *session, done uint64) {
 }
 
 func (s *State) setWaitDeadline(r *request, at uint64) {
+	kind := dueWait
+	if r.granted {
+		kind = dueHold
+	}
 	if r.deadline != never {
-		s.due.Delete(deadline{at: r.deadline, kind: dueWait, id: r.session, seq: r.seq})
+		s.due.Delete(deadline{at: r.deadline, kind: kind, id: r.session, seq: r.seq})
 	}
 	if r.deadline = at; at != never {
-		s.due.ReplaceOrInsert(deadline{at: at, kind: dueWait, id: r.session, seq: r.seq})
+		s.due.ReplaceOrInsert(deadline{at: at, kind: kind, id: r.session, seq: r.seq})
 	}
 }
 
 func (r *request) place(i int) place {
 	p := r.locks[i]
-	return place{lock: p.lock, seq: r.seq, mode: p.Mode, limit: p.Limit}
+	return place{lock: p.lock, order: r.order(), mode: p.Mode, limit: p.Limit}
 }

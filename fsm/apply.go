@@ -31,7 +31,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		s.clock += e.Stamp.Elapsed - s.elapsed
 		s.elapsed = e.Stamp.Elapsed
 	}
-	s.wall, s.left, s.events, s.tries = e.Wall, s.works, nil, s.tries[:0]
+	s.wall, s.left, s.events, s.tries, s.downs, s.notices = e.Wall, s.works, nil, s.tries[:0], s.downs[:0], nil
 	s.now = s.base + index
 
 	result := &Result{Index: index, Term: term, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
@@ -43,6 +43,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		result.Outcomes[i] = outcome
 	}
 	s.removals()
+	s.convertDowns()
 	s.pass()
 	for _, seq := range s.tries {
 		if r := s.editRequest(seq); r != nil && !r.granted {
@@ -53,11 +54,15 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		s.walk.Clear(false)
 	}
 	for i, command := range e.Commands {
-		if a, ok := command.(*Acquire); ok {
-			s.settle(a, &result.Outcomes[i])
+		switch c := command.(type) {
+		case *Acquire:
+			s.settle(c, &result.Outcomes[i])
+		case *Convert:
+			s.settleConvert(c, &result.Outcomes[i])
 		}
 	}
-	result.Events, s.events = s.events, nil
+	result.Events, result.Notices, result.Wall = s.events, s.notices, s.wall
+	s.events, s.notices = nil, nil
 	return result, nil
 }
 
@@ -104,6 +109,12 @@ func (s *State) run(command Command, pos uint32) (Outcome, error) {
 		return s.cancel(c), nil
 	case *Raise:
 		return s.raise(c), nil
+	case *Convert:
+		return s.convert(c, Seq{s.index, pos}), nil
+	case *Value:
+		return s.setValue(c), nil
+	case *Force:
+		return s.force(c), nil
 	case *Level:
 		return s.raiseLevel(c)
 	}
@@ -121,7 +132,10 @@ func (s *State) open(c *Open) Outcome {
 	if s.sessionQuota() {
 		return Outcome{Code: OverQuota, Quota: QuotaSessions}
 	}
-	v := s.makeSession(session{id: c.Session, owner: c.Owner, ttl: c.TTL, asked: c.TTL, deadline: s.clock + c.TTL})
+	v := s.makeSession(session{
+		id: c.Session, owner: c.Owner, ttl: c.TTL, asked: c.TTL, deadline: s.clock + c.TTL, labels: c.Labels,
+	})
+	s.noteSession(v, NoticeSessionOpened, "")
 	return Outcome{Code: OK, Session: v.number, TTL: v.ttl, Lease: c.TTL}
 }
 
@@ -147,11 +161,14 @@ func (s *State) renewOne(r Renewal) Outcome {
 		v.ttl = r.TTL
 	}
 	s.finishBelow(v, r.Done)
-	if v.deadline != never { // a session of its own that still waits is kept by its wait
+	switch {
+	case v.deadline == never: // a session of its own that still waits is kept by its wait
+	case v.nature != natureNamed && v.holds == 0: // of one that has lost its hold only the news is kept
+	default:
 		// The larger of the two, so that a late or reordered renewal does no harm (R4).
 		s.setDeadline(v, max(v.deadline, s.clock+v.ttl))
 	}
-	return Outcome{Code: OK, Session: v.number, TTL: v.ttl, Lease: s.lease(v), Count: int(v.holds)}
+	return Outcome{Code: OK, Session: v.number, TTL: v.ttl, Lease: s.lease(v), Count: int(v.holds), Lost: slices.Clone(v.lost)}
 }
 
 // lease is how long a session lasts from this entry on.
@@ -194,6 +211,7 @@ func (s *State) raise(c *Raise) Outcome {
 	s.empty()
 	s.tries = s.tries[:0]
 	s.events = append(s.events, Event{Kind: EventReset})
+	s.notices = append(s.notices, Notice{Kind: NoticeRaised, Reason: c.Reason})
 	return Outcome{Code: OK, Base: s.now - 1}
 }
 

@@ -15,6 +15,12 @@ const (
 	MaxWait     = 300_000    // ms
 	MaxLimit    = 1_000_000  // permits of a semaphore
 	MaxRenewals = 8192       // renewals in one command
+	MaxValue    = 4096       // bytes of a value
+	MaxPriority = 1000       // and as much below zero
+	MaxLabels   = 16         // of a session
+	MaxLabel    = 64         // bytes of a label's key
+	MaxReason   = 1024       // bytes of an operator's reason
+	MaxActor    = 256        // bytes of an operator's name
 )
 
 // ID names a session or a cluster: 128 random or derived bits.
@@ -29,8 +35,7 @@ const (
 	Shared    Mode = 2
 )
 
-// Kind says what a command is. The numbers are in the log and never change; 9 to 11 are kept for convert, value and
-// force.
+// Kind says what a command is. The numbers are in the log and never change.
 type Kind uint8
 
 const (
@@ -42,6 +47,9 @@ const (
 	kindCancel  Kind = 6
 	kindRaise   Kind = 7
 	kindLevel   Kind = 8
+	kindConvert Kind = 9
+	kindValue   Kind = 10
+	kindForce   Kind = 11
 )
 
 // Command is one thing that an entry asks of the state machine.
@@ -55,7 +63,11 @@ type Open struct {
 	Session ID
 	Owner   string
 	TTL     uint64 // ms
+	Labels  []Label
 }
+
+// Label is a key and a value for people to find a session by.
+type Label struct{ Key, Value string }
 
 // Renew keeps sessions alive, many in one command (R4). Sessions go by their number, which is short.
 type Renew struct {
@@ -90,6 +102,11 @@ type Acquire struct {
 	Task    string
 	Trace   string
 	Locks   []Want // in byte order of their names, distinct
+
+	Priority int64  // -MaxPriority to MaxPriority: higher ones stand before lower ones
+	MaxHold  uint64 // ms after which the hold ends whatever the session does; 0 is never
+	Delay    uint64 // ms that the locks stay free of holders after an unclean end (R9)
+	Value    string // kept with the hold, for others to read
 }
 
 // Want is one lock of a request.
@@ -123,6 +140,35 @@ type Raise struct {
 	Reason string
 }
 
+// Convert changes the mode of one lock of a grant (R9). It is a request with a number of its own.
+type Convert struct {
+	Session uint64
+	Number  uint64
+	Done    uint64
+	Of      uint64 // number of the request that made the hold
+	Token   uint64 // the hold's
+	Want           // the lock, and the mode and limit that it shall have
+	Wait    uint64 // ms
+}
+
+// Value changes the value that is kept with a hold.
+type Value struct {
+	Session uint64
+	Number  uint64 // 0 for the grant of a session of its own
+	Token   uint64
+	Name    string
+	Value   string
+}
+
+// Force ends the holds of one lock that have this token, against their holders' will (R9).
+type Force struct {
+	Name   string
+	Token  uint64
+	Reason string
+	By     string
+	Delay  uint64 // ms of lock-delay afterwards; what the holder asked for counts when it is more
+}
+
 // Level raises the cluster's feature level by one (R13).
 type Level struct {
 	Level uint64
@@ -136,6 +182,9 @@ func (*Release) kind() Kind { return kindRelease }
 func (*Cancel) kind() Kind  { return kindCancel }
 func (*Raise) kind() Kind   { return kindRaise }
 func (*Level) kind() Kind   { return kindLevel }
+func (*Convert) kind() Kind { return kindConvert }
+func (*Value) kind() Kind   { return kindValue }
+func (*Force) kind() Kind   { return kindForce }
 
 // newCommand returns an empty command of a kind, nil when this version does not know it.
 func newCommand(k Kind) Command {
@@ -156,6 +205,12 @@ func newCommand(k Kind) Command {
 		return &Raise{}
 	case kindLevel:
 		return &Level{}
+	case kindConvert:
+		return &Convert{}
+	case kindValue:
+		return &Value{}
+	case kindForce:
+		return &Force{}
 	}
 	return nil
 }
@@ -164,6 +219,14 @@ func (o *Open) fields(c *coder) {
 	c.id(&o.Session)
 	c.text(&o.Owner, MaxOwner, "owner")
 	c.bounded(&o.TTL, MaxTTL, "ttl")
+	c.labels(&o.Labels)
+}
+
+func (c *coder) labels(l *[]Label) {
+	list(c, l, MaxLabels, "labels", func(c *coder, l *Label) {
+		c.text(&l.Key, MaxLabel, "label")
+		c.text(&l.Value, MaxOwner, "label")
+	})
 }
 
 func (r *Renew) fields(c *coder) {
@@ -187,11 +250,11 @@ func (a *Acquire) fields(c *coder) {
 	c.bounded(&a.Wait, MaxWait, "wait")
 	c.text(&a.Task, MaxTask, "task")
 	c.text(&a.Trace, MaxTrace, "trace")
-	list(c, &a.Locks, MaxLocks, "locks", func(c *coder, w *Want) {
-		c.text(&w.Name, MaxName, "name")
-		c.mode(&w.Mode)
-		boundedAs(c, &w.Limit, MaxLimit, "limit")
-	})
+	list(c, &a.Locks, MaxLocks, "locks", func(c *coder, w *Want) { w.fields(c) })
+	c.priority(&a.Priority)
+	c.bounded(&a.MaxHold, MaxTTL, "max hold")
+	c.bounded(&a.Delay, MaxTTL, "lock-delay")
+	c.text(&a.Value, MaxValue, "value")
 	if c.err != nil {
 		return
 	}
@@ -205,6 +268,25 @@ func (a *Acquire) fields(c *coder) {
 		if a.Locks[i-1].Name >= a.Locks[i].Name {
 			c.fail("locks of an acquire are not in order")
 		}
+	}
+}
+
+func (w *Want) fields(c *coder) {
+	c.text(&w.Name, MaxName, "name")
+	c.mode(&w.Mode)
+	boundedAs(c, &w.Limit, MaxLimit, "limit")
+}
+
+// priority is coded as its distance from the lowest.
+func (c *coder) priority(p *int64) {
+	if !c.reading && (*p < -MaxPriority || *p > MaxPriority) {
+		c.fail("priority %d", *p)
+		return
+	}
+	n := uint64(*p + MaxPriority)
+	c.bounded(&n, 2*MaxPriority, "priority")
+	if c.reading && c.err == nil {
+		*p = int64(n) - MaxPriority
 	}
 }
 
@@ -230,10 +312,39 @@ func (x *Cancel) fields(c *coder) {
 	c.flag(&x.Waiting)
 }
 
+func (x *Convert) fields(c *coder) {
+	c.number(&x.Session)
+	c.bounded(&x.Number, MaxToken, "request")
+	c.bounded(&x.Done, MaxToken, "done")
+	c.bounded(&x.Of, MaxToken, "of")
+	c.bounded(&x.Token, MaxToken, "token")
+	x.Want.fields(c)
+	c.bounded(&x.Wait, MaxWait, "wait")
+	if c.err == nil && (x.Session == 0 || x.Number == 0 || x.Of == 0) {
+		c.fail("convert of request %d with number %d", x.Of, x.Number)
+	}
+}
+
+func (x *Value) fields(c *coder) {
+	c.number(&x.Session)
+	c.bounded(&x.Number, MaxToken, "request")
+	c.bounded(&x.Token, MaxToken, "token")
+	c.text(&x.Name, MaxName, "name")
+	c.text(&x.Value, MaxValue, "value")
+}
+
+func (f *Force) fields(c *coder) {
+	c.text(&f.Name, MaxName, "name")
+	c.bounded(&f.Token, MaxToken, "token")
+	c.text(&f.Reason, MaxReason, "reason")
+	c.text(&f.By, MaxActor, "by")
+	c.bounded(&f.Delay, MaxTTL, "lock-delay")
+}
+
 func (r *Raise) fields(c *coder) {
 	c.id(&r.ID)
 	c.bounded(&r.Above, MaxFloor, "floor")
-	c.text(&r.Reason, MaxName, "reason")
+	c.text(&r.Reason, MaxReason, "reason")
 }
 
 func (l *Level) fields(c *coder) { c.number(&l.Level) }

@@ -9,7 +9,29 @@ const (
 	endTried                   // a try that was not granted
 	endTimedOut                // its wait went past its deadline
 	endExpired                 // its session expired: unclean
+	endMaxHold                 // the hold's own maximum was reached: unclean
+	endForced                  // by an operator: unclean
+	endDeadlock                // it would have waited for its own task
+	endHoldGone                // a conversion whose hold has ended
 )
+
+// unclean reports whether whoever held the lock may still believe that it does (R9).
+func (e ending) unclean() bool { return e == endExpired || e == endMaxHold || e == endForced }
+
+// notice says how the end of a hold is told.
+func (e ending) notice() (kind NoticeKind, reason string) {
+	switch e {
+	case endExpired:
+		return NoticeExpired, "session"
+	case endMaxHold:
+		return NoticeExpired, reasonMaxHold
+	case endForced:
+		return NoticeRevoked, ""
+	}
+	return NoticeReleased, ""
+}
+
+const reasonMaxHold = "max_hold"
 
 // code is what a caller that still waits is told.
 func (e ending) code() Code {
@@ -18,6 +40,8 @@ func (e ending) code() Code {
 		return Cancelled
 	case endTried, endTimedOut:
 		return Held
+	case endHoldGone:
+		return NotHeld
 	}
 	return SessionGone
 }
@@ -28,13 +52,13 @@ func (s *State) release(c *Release) Outcome {
 		return Outcome{Code: SessionGone}
 	}
 	r := s.owned1(v.number, c.Number)
-	if r == nil || !r.granted || (c.Number == 0 && c.Token == 0) {
+	if r == nil || !r.granted || r.converts() || s.clock > r.deadline || (c.Number == 0 && c.Token == 0) {
 		return Outcome{Code: NotHeld, Session: v.number}
 	}
 	// A release names session, request and token, so that a late duplicate never touches another hold (R8).
 	matches := false
 	for _, p := range r.locks {
-		if p.lock != 0 && (c.Name == "" || c.Name == p.Name) && (c.Token == 0 || c.Token == p.token) {
+		if p.lock != 0 && (c.Name == "" || c.Name == p.Name) && (c.Token == 0 || c.Token == p.token || c.Token == p.former) {
 			matches = true
 		}
 	}
@@ -46,7 +70,7 @@ func (s *State) release(c *Release) Outcome {
 		if p.lock != 0 && (c.Name == "" || c.Name == p.Name) {
 			out.Names = append(out.Names, p.Name)
 			if c.Name != "" {
-				s.giveBack(r, i)
+				s.giveBack(r, i, endReleased, "", "")
 			}
 		}
 	}
@@ -135,7 +159,7 @@ func (s *State) bury(v *session) {
 	s.setDeadline(v, never)
 	s.ttls.Delete(named[uint64]{v.ttl, v.number})
 	s.rem.Delete(v.number)
-	v.tomb, v.closed, v.owner, v.finished = true, false, "", nil
+	v.tomb, v.closed, v.owner, v.finished, v.lost = true, false, "", nil, nil
 	s.tombstones++
 	s.setDeadline(v, s.clock+v.memory)
 }
@@ -144,33 +168,55 @@ func (s *State) bury(v *session) {
 // of. A session of its own ends with it.
 func (s *State) end(r *request, why ending) {
 	v := s.editSession(r.session)
-	if r.granted {
+	s.setWaitDeadline(r, never)
+	switch {
+	case r.granted && r.converts(): // only its number is left
+	case r.granted:
 		v.holds--
-	} else {
+		for i := range r.locks {
+			if r.locks[i].lock != 0 {
+				s.giveBack(r, i, why, "", "")
+			}
+		}
+	default:
 		v.waits--
-		s.setWaitDeadline(r, never)
-		s.look.Delete(r.seq)
-		if why != endTried {
-			s.events = append(s.events, Event{Kind: EventEnded, Request: r.seq, Code: why.code()})
-		}
+		s.stopWaiting(r, why)
 	}
-	for i := range r.locks {
-		if r.locks[i].lock == 0 {
-			continue
-		}
-		if r.granted {
-			s.giveBack(r, i)
-		} else {
-			s.unqueue(r, i)
-		}
+	s.forget(v, r)
+	// A session of its own whose hold was taken from it stays until it would have ended anyway, to tell so.
+	if v.nature != natureNamed && why != endMaxHold && why != endForced {
+		s.bury(v)
 	}
+}
+
+// forget takes a request that neither waits nor holds any more out of the state, and finishes its number.
+func (s *State) forget(v *session, r *request) {
+	s.untask(r)
 	s.owned.Delete(ownership{r.session, r.number, r.seq})
 	s.requests.Delete(r)
 	if r.number != 0 {
 		v.finish(r.number, r.number)
 	}
-	if v.nature != natureNamed {
-		s.bury(v)
+}
+
+// stopWaiting takes a waiting request out of its queues.
+func (s *State) stopWaiting(r *request, why ending) {
+	s.look.Delete(r.order())
+	if why != endTried && why != endDeadlock {
+		s.events = append(s.events, Event{Kind: EventEnded, Request: r.seq, Code: why.code()})
+		s.note(r, NoticeCancelled, "", "")
+	}
+	for i := range r.locks {
+		if r.locks[i].lock != 0 {
+			s.unqueue(r, i)
+		}
+	}
+	if hold := s.editRequest(r.of); r.converts() && hold != nil {
+		for i := range hold.locks {
+			if hold.locks[i].conversion == r.seq {
+				hold.locks[i].conversion = Seq{}
+			}
+		}
 	}
 }
 
@@ -203,24 +249,113 @@ func (s *State) unbound(l *lock, w Want) {
 	}
 }
 
-// giveBack ends the hold of one lock of a granted request.
-func (s *State) giveBack(r *request, i int) {
+// giveBack ends the hold of one lock of a granted request. After an unclean end the lock is in its delay; what an
+// operator asks for in addition he says afterwards.
+func (s *State) giveBack(r *request, i int, why ending, reason, by string) {
+	s.endConversion(&r.locks[i])
+	kind, word := why.notice()
+	if reason != "" {
+		word = reason
+	}
+	s.notePart(r, i, kind, word, by)
+	if why == endMaxHold || why == endForced {
+		s.lose(r, i, word, by)
+	}
 	at := r.place(i)
 	l := s.editLock(at.lock)
 	s.holds.Delete(at)
-	if at.mode == Exclusive {
-		l.exclusive = false
-	} else {
-		l.shared--
-		if at.limit != 0 {
-			l.limited--
-		}
-	}
+	s.unhold(l, r.locks[i].Want)
 	s.unbound(l, r.locks[i].Want)
 	r.locks[i].lock = 0
+	if why.unclean() && r.delay != 0 {
+		s.setDelay(l, s.clock+r.delay)
+	}
 	s.lookFirst(l.number)
 	s.dropIdle(l)
 	s.left--
+}
+
+// maxLost bounds what a session is told that it lost; the oldest makes room.
+const maxLost = 1024
+
+// lose has the session's next renewals tell that it lost a hold.
+func (s *State) lose(r *request, i int, reason, by string) {
+	v := s.editSession(r.session)
+	if len(v.lost) == maxLost {
+		v.lost = v.lost[1:]
+	}
+	v.lost = append(v.lost, Lost{r.number, r.locks[i].Name, r.locks[i].token, reason, by})
+}
+
+// setDelay keeps a lock from everybody until the lease clock is above at, and never shortens that.
+func (s *State) setDelay(l *lock, at uint64) {
+	if at <= l.delay {
+		return
+	}
+	if l.delay != 0 {
+		s.due.Delete(deadline{at: l.delay, kind: dueDelay, id: l.number})
+	}
+	l.delay = at
+	s.due.ReplaceOrInsert(deadline{at: at, kind: dueDelay, id: l.number})
+	s.notices = append(s.notices, Notice{Kind: NoticeDelayed, Name: l.name})
+}
+
+func (s *State) endDelay(l *lock) {
+	s.due.Delete(deadline{at: l.delay, kind: dueDelay, id: l.number})
+	l.delay = 0
+	s.lookFirst(l.number)
+	s.dropIdle(l)
+	s.left--
+}
+
+// setValue changes what is kept with a hold, at its holder's word.
+func (s *State) setValue(c *Value) Outcome {
+	v := s.editSession(c.Session)
+	if s.gone(v) {
+		return Outcome{Code: SessionGone}
+	}
+	r, i := s.held(v.number, c.Number, c.Name, c.Token)
+	if r == nil {
+		return Outcome{Code: NotHeld, Session: v.number}
+	}
+	r.locks[i].value = c.Value
+	s.notePart(r, i, NoticeValue, "", "")
+	return Outcome{Code: OK, Session: v.number}
+}
+
+// force ends the holds of a lock that have this token, at most as many as one entry may do; Count says how many, and More
+// whether some are left.
+func (s *State) force(c *Force) Outcome {
+	n := s.lockNamed(c.Name)
+	var holds []Seq
+	more := false
+	s.eachHold(n, func(p place) bool {
+		if more = len(holds) == s.works; more {
+			return false
+		}
+		r, _ := s.requests.Get(&request{seq: p.seq})
+		if i := r.position(n); r.locks[i].token == c.Token && !s.over(r) {
+			holds = append(holds, p.seq)
+		}
+		return true
+	})
+	if n == 0 || len(holds) == 0 {
+		return Outcome{Code: NotHeld}
+	}
+	for _, seq := range holds {
+		r := s.editRequest(seq)
+		v := s.editSession(r.session)
+		s.giveBack(r, r.position(n), endForced, c.Reason, c.By)
+		if r.empty() {
+			s.setWaitDeadline(r, never)
+			v.holds--
+			s.forget(v, r)
+		}
+	}
+	if c.Delay > 0 {
+		s.setDelay(s.makeLock(c.Name), s.clock+c.Delay)
+	}
+	return Outcome{Code: OK, Count: len(holds), More: more}
 }
 
 // removals takes apart what is over, as far as the entry's work allows: closed sessions in the order of their numbers,
@@ -247,6 +382,10 @@ func (s *State) removals() {
 		case dueTombstone:
 			s.dropSession(s.editSession(d.id))
 			s.left--
+		case dueHold:
+			s.end(s.editRequest(d.seq), endMaxHold)
+		case dueDelay:
+			s.endDelay(s.editLock(d.id))
 		}
 	}
 }
@@ -262,6 +401,11 @@ func (s *State) takeApart(v *session, why ending) {
 			return false
 		})
 		if first == nil {
+			reason := "closed"
+			if why == endExpired {
+				reason = "expired"
+			}
+			s.noteSession(v, NoticeSessionEnded, reason)
 			s.bury(v)
 			s.left--
 			return

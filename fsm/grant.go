@@ -9,11 +9,11 @@ import "github.com/google/btree"
 // design; handing an exclusive lock over looks at two requests however long the queue is.
 func (s *State) pass() {
 	for looks := 0; s.left > 0 && looks < s.looks; looks++ {
-		seq, found := s.look.DeleteMin()
+		next, found := s.look.DeleteMin()
 		if !found {
 			break
 		}
-		r := s.editRequest(seq)
+		r := s.editRequest(next.seq)
 		all := len(r.locks)
 		k := 0
 		for k < all && s.can(r, k) {
@@ -50,11 +50,14 @@ func (s *State) pass() {
 // can reports whether request r could have its i-th lock, as far as the holds and the requests before it say.
 func (s *State) can(r *request, i int) bool {
 	at := r.place(i)
-	if barrier, found := first(s.barriers, at.lock); found && barrier.seq.Less(r.seq) {
+	if barrier, found := first(s.barriers, at.lock); found && barrier.order.Less(at.order) {
 		return false
 	}
 	l, _ := s.locks.Get(&lock{number: at.lock})
-	if l.exclusive || (at.mode == Exclusive && l.shared > 0) {
+	if r.converts() {
+		return !l.exclusive && l.shared == 1 // its own hold; nobody stands before it
+	}
+	if l.delay != 0 || l.exclusive || (at.mode == Exclusive && l.shared > 0) {
 		return false
 	}
 	// The requests that go through here and wait for a later lock count as if they held.
@@ -102,6 +105,10 @@ func (s *State) stand(r *request, k int) {
 // grant turns a waiting request into a hold of all its locks. An exclusive hold's token is the entry's; a shared one has
 // the token of its period, which it opens when it is the first (R6).
 func (s *State) grant(r *request) {
+	if r.converts() {
+		s.finishConversion(r)
+		return
+	}
 	v := s.editSession(r.session)
 	for i := range r.locks {
 		p := &r.locks[i]
@@ -110,30 +117,26 @@ func (s *State) grant(r *request) {
 		s.queue.Delete(at)
 		s.throughs.Delete(at)
 		s.leaveQueue(l, r)
-		p.token = s.now
-		if p.Mode == Exclusive {
-			l.exclusive = true
-		} else {
-			if l.shared == 0 {
-				l.period = s.now
-			}
-			p.token = l.period
-			l.shared++
-			if p.Limit != 0 {
-				l.limited++
-			}
-		}
+		p.token = s.hold(l, p.Want)
 		s.holds.ReplaceOrInsert(at)
 		s.left--
 	}
 	s.setWaitDeadline(r, never)
+	s.untask(r)
 	r.granted, r.try, r.since, r.wall = true, false, s.clock, s.wall
+	if r.maxHold != 0 {
+		s.setWaitDeadline(r, s.clock+r.maxHold)
+	}
+	if r.task != "" {
+		s.taskHolds.ReplaceOrInsert(r.asTask())
+	}
 	v.waits--
 	v.holds++
 	if v.nature != natureNamed {
 		s.setDeadline(v, s.clock+v.ttl)
 	}
 	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
+	s.note(r, NoticeGranted, "", "")
 }
 
 // lookFirst has the first request that stands at a lock judged again, and those behind it as long as they get through.
@@ -166,17 +169,17 @@ func (s *State) lookBehind(at place) {
 	var next place
 	for _, standing := range []*btree.BTreeG[place]{s.barriers, s.throughs} {
 		standing.AscendGreaterOrEqual(at, func(p place) bool {
-			if p.lock == at.lock && p.seq == at.seq {
+			if p.lock == at.lock && p.order == at.order {
 				return true
 			}
-			if p.lock == at.lock && (next.lock == 0 || p.seq.Less(next.seq)) {
+			if p.lock == at.lock && (next.lock == 0 || p.order.Less(next.order)) {
 				next = p
 			}
 			return false
 		})
 	}
 	if next.lock != 0 {
-		s.look.ReplaceOrInsert(next.seq)
+		s.look.ReplaceOrInsert(next.order)
 	}
 }
 
@@ -186,8 +189,8 @@ func (s *State) lookThroughs(barrier place) {
 		if p.lock != barrier.lock {
 			return false
 		}
-		if p.seq != barrier.seq {
-			s.look.ReplaceOrInsert(p.seq)
+		if p.order != barrier.order {
+			s.look.ReplaceOrInsert(p.order)
 		}
 		return true
 	})

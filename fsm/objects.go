@@ -27,6 +27,8 @@ type session struct {
 	holds    uint64 // granted requests
 	waits    uint64 // waiting requests
 	finished []interval
+	labels   []Label
+	lost     []Lost // holds that it lost other than by its own doing, until its client has finished their numbers
 }
 
 // never is the deadline of what does not end by itself.
@@ -37,7 +39,7 @@ type interval struct{ low, high uint64 }
 
 func (s *session) clone() *session {
 	c := *s
-	c.finished = slices.Clone(s.finished)
+	c.finished, c.lost = slices.Clone(s.finished), slices.Clone(s.lost)
 	return &c
 }
 
@@ -90,9 +92,10 @@ type lock struct {
 	bounded   uint64 // how many of its holds and waits have it
 	waits     uint64
 	multiple  uint64 // of these, requests for several locks
+	delay     uint64 // lease clock: it is granted to nobody until the clock is above; 0 when there is none (R9)
 }
 
-func (l *lock) idle() bool { return !l.exclusive && l.shared == 0 && l.waits == 0 }
+func (l *lock) idle() bool { return !l.exclusive && l.shared == 0 && l.waits == 0 && l.delay == 0 }
 
 // request is one acquire: first it waits, then it holds.
 type request struct {
@@ -104,18 +107,45 @@ type request struct {
 	try      bool   // only within the entry that brings it
 	since    uint64 // lease clock: when it was queued, then when it was granted
 	wall     uint64 // unix ms at the leader, likewise
-	deadline uint64 // lease clock: when the wait ends
+	deadline uint64 // lease clock: when the wait ends; of a hold with a maximum, when that ends
 	depth    int    // how many of its first locks it goes through; -1 before it is judged
 	task     string
 	trace    string
 	locks    []part
+	priority int64
+	maxHold  uint64 // ms, 0 is none
+	delay    uint64 // ms of lock-delay after an unclean end
+	of       Seq    // of a conversion: the request that holds; its one part is the lock as it shall be held
+}
+
+// converts reports whether the request is a conversion of a hold, and not a hold itself.
+func (r *request) converts() bool { return r.of != Seq{} }
+
+// order is a request's place in the one order that all requests share: conversions to exclusive first, then priority,
+// then the log (R5).
+type order struct {
+	rank uint64 // 0 of a conversion, else less for a higher priority
+	seq  Seq
+}
+
+func (a order) Less(b order) bool { return a.rank < b.rank || (a.rank == b.rank && a.seq.Less(b.seq)) }
+
+func (r *request) order() order {
+	if r.converts() {
+		return order{seq: r.seq}
+	}
+	return order{rank: uint64(1 + MaxPriority - r.priority), seq: r.seq}
 }
 
 // part is one lock of a request.
 type part struct {
 	Want
-	lock  uint64 // number of the lock, 0 when it was given back
-	token uint64 // once granted
+	asked      Want   // as the acquire asked for it; a conversion changes the other one
+	lock       uint64 // number of the lock, 0 when it was given back
+	token      uint64 // once granted
+	former     uint64 // token before the last conversion: it still releases, as the answer may not have arrived (R9)
+	conversion Seq    // of the latest conversion of this hold, waiting or done
+	value      string
 }
 
 func (r *request) clone() *request {
@@ -126,7 +156,8 @@ func (r *request) clone() *request {
 
 // wants reports whether the request is the same as an acquire with this body.
 func (r *request) wants(a *Acquire) bool {
-	return r.task == a.Task && slices.EqualFunc(r.locks, a.Locks, func(p part, w Want) bool { return p.Want == w })
+	return !r.converts() && r.task == a.Task && r.priority == a.Priority && r.maxHold == a.MaxHold && r.delay == a.Delay &&
+		slices.EqualFunc(r.locks, a.Locks, func(p part, w Want) bool { return p.asked == w })
 }
 
 // position returns where lock stands in the request.

@@ -20,6 +20,9 @@ const (
 	Cancelled    Code = 12 // a cancel that ended a wait, or finished a number before its acquire came
 	Released     Code = 13 // a cancel that gave a grant back
 	Skipped      Code = 14 // a command of a newer version that may be skipped
+	Deadlock     Code = 15 // waiting would close a cycle, which Cycle shows
+	Delayed      Code = 16 // free, but in its lock-delay; Retry says for how long
+	SameMode     Code = 17 // a conversion to the mode that the hold has
 )
 
 // Quota names the limit that was reached.
@@ -41,8 +44,10 @@ type Result struct {
 	Term     uint64
 	Applied  bool   // false: stamped under another term's beginning; nothing happened (R3)
 	Clock    uint64 // the lease clock afterwards, ms
+	Wall     uint64 // unix ms at the leader, for people to read
 	Outcomes []Outcome
 	Events   []Event
+	Notices  []Notice
 }
 
 // Outcome is what became of one command. Which fields are set depends on the command and the code.
@@ -54,7 +59,8 @@ type Outcome struct {
 	Replayed bool      // the grant or the place in the queue is of an earlier command
 	TTL      uint64    // ms, of the session: open, renew
 	Lease    uint64    // ms from this entry to the session's deadline: renew
-	Count    int       // holds: renew, close
+	Count    int       // holds: renew, close, force
+	More     bool      // force: some are left
 	Names    []string  // released
 	Holders  []Holder  // Held: who, at most MaxHolders
 	Waiting  int       // Held: how many wait
@@ -63,6 +69,9 @@ type Outcome struct {
 	Name     string    // ModeConflict, OverQuota: the lock concerned
 	Base     uint64    // raise: every later token is above
 	Renewals []Outcome // renew: one for each session, in order
+	Lost     []Lost    // renew: holds that the session lost other than by its own doing
+	Cycle    []Step    // Deadlock
+	Retry    uint64    // Delayed: ms
 }
 
 // MaxHolders bounds the holders listed in a refusal.
@@ -86,6 +95,7 @@ type Grant struct {
 	Number   uint64
 	TTL      uint64 // ms
 	Deadline uint64 // lease clock: when the session ends unless renewed
+	HoldEnds uint64 // lease clock: when the hold ends whatever happens; 0 when it has no maximum
 	Locks    []Granted
 }
 
@@ -93,6 +103,23 @@ type Grant struct {
 type Granted struct {
 	Want
 	Token uint64
+}
+
+// Lost is a hold that a session lost other than by its own doing: Reason is "max_hold" or what an operator said, who is By.
+type Lost struct {
+	Number uint64 // of the request, 0 in a session of its own
+	Name   string
+	Token  uint64
+	Reason string
+	By     string
+}
+
+// Step is one task of a deadlock: it waits for a lock that the next one is in the way of.
+type Step struct {
+	Task     string
+	Owner    string
+	WaitsFor string
+	HeldBy   string // owner of who is in the way
 }
 
 // Event tells what happened to a request, apart from the answer to the command that brought it.

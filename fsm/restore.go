@@ -13,6 +13,7 @@ func (s *State) rebuild() error {
 	s.requests.Ascend(b.request)
 	s.sessions.Ascend(b.sessionSums)
 	s.locks.Ascend(b.lockSums)
+	s.requests.Ascend(b.tasks)
 	b.work()
 	return b.err
 }
@@ -59,6 +60,9 @@ func (b *rebuilder) lock(l *lock) bool {
 	b.expect(l.number >= 1 && l.number <= b.s.lastLock, "lock %d", l.number)
 	b.expect(b.s.lockNamed(l.name) == 0, "two locks called %q", l.name)
 	b.s.names.ReplaceOrInsert(named[string]{l.name, l.number})
+	if l.delay != 0 {
+		b.s.due.ReplaceOrInsert(deadline{at: l.delay, kind: dueDelay, id: l.number})
+	}
 	return b.err == nil
 }
 
@@ -72,24 +76,27 @@ func (b *rebuilder) request(r *request) bool {
 	b.expect(r.seq.Index >= 1 && r.seq.Index <= s.index, "request of entry %d", r.seq.Index)
 	b.expect((v.nature == natureNamed) == (r.number != 0) && !v.isFinished(r.number), "request %d of session %d", r.number, v.number)
 	b.expect(s.owned1(v.number, r.number) == nil, "request %d of session %d twice", r.number, v.number)
-	b.expect(r.granted == (r.deadline == never), "deadline of request %v", r.seq)
+	b.expect((r.granted && r.maxHold == 0) == (r.deadline == never), "deadline of request %v", r.seq)
 	b.expect(r.depth <= len(r.locks) && r.granted == (r.depth == len(r.locks)), "depth of request %v", r.seq)
 	for i := 1; i < len(r.locks); i++ {
 		b.expect(r.locks[i-1].Name < r.locks[i].Name, "locks of request %v are not in order", r.seq)
 	}
-	b.expect(!r.empty(), "request %v without a lock", r.seq)
+	b.expect(!r.empty() != (r.granted && r.converts()), "request %v without a lock", r.seq)
+	b.expect(!r.converts() || (len(r.locks) == 1 && r.maxHold == 0 && v.nature == natureNamed), "conversion %v", r.seq)
 	if b.err != nil {
 		return false
 	}
 	s.owned.ReplaceOrInsert(ownership{r.session, r.number, r.seq})
-	if r.granted {
+	switch {
+	case r.granted && r.converts():
+	case r.granted:
 		v.holds++
-	} else {
+	default:
 		v.waits++
-		at := r.deadline
-		r.deadline = never
-		s.setWaitDeadline(r, at)
 	}
+	at := r.deadline
+	r.deadline = never
+	s.setWaitDeadline(r, at)
 	for i := range r.locks {
 		if !b.place(r, i) {
 			return false
@@ -143,9 +150,35 @@ func (b *rebuilder) place(r *request, i int) bool {
 	return b.err == nil
 }
 
+// tasks rebuilds what deadlocks are looked for in, and checks that conversions and their holds know each other.
+func (b *rebuilder) tasks(r *request) bool {
+	s := b.s
+	switch {
+	case r.task == "" || (r.granted && r.converts()):
+	case r.granted:
+		s.taskHolds.ReplaceOrInsert(r.asTask())
+	default:
+		s.taskWaits.ReplaceOrInsert(r.asTask())
+		s.tangle(r)
+	}
+	if r.converts() {
+		hold, found := s.requests.Get(&request{seq: r.of})
+		ok := found && hold.granted && !hold.converts() && hold.session == r.session && hold.task == r.task
+		if ok {
+			i := hold.part(r.locks[0].Name)
+			ok = i >= 0 && hold.locks[i].lock != 0 && hold.locks[i].conversion == r.seq
+		}
+		b.expect(ok, "conversion %v of no hold", r.seq)
+	}
+	for _, p := range r.locks {
+		b.expect(p.conversion == Seq{} || s.requests.Has(&request{seq: p.conversion}), "request %v is converted by none", r.seq)
+	}
+	return b.err == nil
+}
+
 func (b *rebuilder) sessionSums(v *session) bool {
 	if v.nature != natureNamed && !v.tomb {
-		b.expect(v.holds+v.waits == 1, "session %d of one grant has %d", v.number, v.holds+v.waits)
+		b.expect(v.holds+v.waits == 1 || len(v.lost) > 0, "session %d of one grant has %d", v.number, v.holds+v.waits)
 		b.expect(v.closed || (v.waits == 1) == (v.deadline == never), "deadline of session %d", v.number)
 	}
 	_, found := b.s.rem.Get(v.number)
@@ -158,11 +191,14 @@ func (b *rebuilder) lockSums(l *lock) bool { return b.expect(!l.idle(), "lock %q
 func (b *rebuilder) work() {
 	s := b.s
 	s.requests.Ascend(func(r *request) bool {
-		_, found := s.look.Get(r.seq)
+		_, found := s.look.Get(r.order())
 		b.expect(!found || !r.granted, "request %v is to be judged", r.seq)
 		return b.expect(found || r.depth >= 0, "request %v is never judged", r.seq)
 	})
-	s.look.Ascend(func(q Seq) bool { return b.expect(s.requests.Has(&request{seq: q}), "request %v is not there", q) })
+	s.look.Ascend(func(o order) bool {
+		r, found := s.requests.Get(&request{seq: o.seq})
+		return b.expect(found && r.order() == o, "request %v is not there", o.seq)
+	})
 	s.walk.Ascend(func(n uint64) bool { return b.expect(s.locks.Has(&lock{number: n}), "lock %d is not there", n) })
 	s.rem.Ascend(func(n uint64) bool {
 		return b.expect(s.sessions.Has(&session{number: n}), "session %d is not there", n)

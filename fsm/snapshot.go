@@ -21,8 +21,9 @@ func (s *State) Snapshot() *State {
 	c.ids, c.names, c.owned = s.ids.Clone(), s.names.Clone(), s.owned.Clone()
 	c.queue, c.barriers, c.throughs, c.holds = s.queue.Clone(), s.barriers.Clone(), s.throughs.Clone(), s.holds.Clone()
 	c.due, c.ttls = s.due.Clone(), s.ttls.Clone()
+	c.taskWaits, c.taskHolds, c.tangled = s.taskWaits.Clone(), s.taskHolds.Clone(), s.tangled.Clone()
 	c.look, c.walk, c.rem = s.look.Clone(), s.walk.Clone(), s.rem.Clone()
-	c.events, c.tries = nil, nil
+	c.events, c.notices, c.tries, c.downs = nil, nil, nil, nil
 	return &c
 }
 
@@ -96,7 +97,7 @@ func (s *State) fields(c *coder) {
 		}
 		(*v).fields(c)
 	})
-	treeOf(c, s.look, "look", func(c *coder, v *Seq) { v.fields(c) })
+	treeOf(c, s.look, "look", func(c *coder, v *order) { v.fields(c) })
 	treeOf(c, s.walk, "walk", (*coder).number)
 	treeOf(c, s.rem, "removals", (*coder).number)
 }
@@ -130,6 +131,19 @@ func (q *Seq) fields(c *coder) {
 	boundedAs(c, &q.Pos, MaxCommands, "position")
 }
 
+func (o *order) fields(c *coder) {
+	c.bounded(&o.rank, 1+2*MaxPriority, "rank")
+	o.seq.fields(c)
+}
+
+func (l *Lost) fields(c *coder) {
+	c.number(&l.Number)
+	c.text(&l.Name, MaxName, "name")
+	c.number(&l.Token)
+	c.text(&l.Reason, MaxReason, "reason")
+	c.text(&l.By, MaxActor, "by")
+}
+
 func (v *session) fields(c *coder) {
 	c.number(&v.number)
 	c.id(&v.id)
@@ -145,12 +159,15 @@ func (v *session) fields(c *coder) {
 		c.number(&i.low)
 		c.number(&i.high)
 	})
+	c.labels(&v.labels)
+	list(c, &v.lost, maxLost, "lost", func(c *coder, l *Lost) { l.fields(c) })
 }
 
 func (l *lock) fields(c *coder) {
 	c.number(&l.number)
 	c.text(&l.name, MaxName, "name")
 	c.number(&l.period)
+	c.number(&l.delay)
 }
 
 func (r *request) fields(c *coder) {
@@ -169,10 +186,20 @@ func (r *request) fields(c *coder) {
 	c.text(&r.task, MaxTask, "task")
 	c.text(&r.trace, MaxTrace, "trace")
 	list(c, &r.locks, MaxLocks, "locks", func(c *coder, p *part) {
-		c.text(&p.Name, MaxName, "name")
-		c.mode(&p.Mode)
-		boundedAs(c, &p.Limit, MaxLimit, "limit")
+		p.Want.fields(c)
+		c.mode(&p.asked.Mode)
+		boundedAs(c, &p.asked.Limit, MaxLimit, "limit")
+		if c.reading {
+			p.asked.Name = p.Name
+		}
 		c.number(&p.lock)
 		c.number(&p.token)
+		c.number(&p.former)
+		p.conversion.fields(c)
+		c.text(&p.value, MaxValue, "value")
 	})
+	c.priority(&r.priority)
+	c.bounded(&r.maxHold, MaxTTL, "max hold")
+	c.bounded(&r.delay, MaxTTL, "lock-delay")
+	r.of.fields(c)
 }

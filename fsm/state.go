@@ -43,9 +43,13 @@ type State struct {
 	holds    *btree.BTreeG[place]         // granted requests by lock and order
 	due      *btree.BTreeG[deadline]      // what ends by itself
 	ttls     *btree.BTreeG[named[uint64]] // live sessions by TTL
+	// For deadlocks among tasks (R7).
+	taskWaits *btree.BTreeG[tasked] // waiting requests by task
+	taskHolds *btree.BTreeG[tasked] // granted requests by task
+	tangled   *btree.BTreeG[place]  // places of waiting requests for several locks, and of tasks that wait more than once
 
 	// Work that an entry left over (R3, R5).
-	look *btree.BTreeG[Seq]    // requests to judge again
+	look *btree.BTreeG[order]  // requests to judge again
 	walk *btree.BTreeG[uint64] // locks along whose queue the judging goes on
 	rem  *btree.BTreeG[uint64] // closed sessions to take apart
 
@@ -53,11 +57,13 @@ type State struct {
 	works, looks int
 
 	// Of the entry that is being applied.
-	now    uint64 // its token
-	wall   uint64
-	left   int // work it may still do
-	events []Event
-	tries  []Seq // the tries it brought that nobody has judged yet
+	now     uint64 // its token
+	wall    uint64
+	left    int // work it may still do
+	events  []Event
+	notices []Notice
+	tries   []Seq // the tries it brought that nobody has judged yet
+	downs   []Seq // the conversions to shared that it brought
 }
 
 // maxRaised is how many raises are remembered, so that a repeated one does nothing.
@@ -76,8 +82,8 @@ type ownership struct {
 
 // place is a request at one of its locks.
 type place struct {
-	lock  uint64
-	seq   Seq
+	lock uint64
+	order
 	mode  Mode
 	limit uint32
 }
@@ -96,6 +102,8 @@ const (
 	dueSession   dueKind = 1
 	dueWait      dueKind = 2
 	dueTombstone dueKind = 3
+	dueHold      dueKind = 4 // a hold with a maximum
+	dueDelay     dueKind = 5 // a lock-delay; id is the number of the lock
 )
 
 const degree = 32
@@ -106,7 +114,7 @@ func placeLess(a, b place) bool {
 	if a.lock != b.lock {
 		return a.lock < b.lock
 	}
-	return a.seq.Less(b.seq)
+	return a.order.Less(b.order)
 }
 
 func byNumber[T cmp.Ordered](a, b named[T]) bool {
@@ -153,7 +161,8 @@ func (s *State) empty() {
 		return a.seq.Less(b.seq)
 	})
 	s.ttls = tree(byNumber[uint64])
-	s.look = tree(Seq.Less)
+	s.taskWaits, s.taskHolds, s.tangled = tree(taskedLess), tree(taskedLess), tree(placeLess)
+	s.look = tree(order.Less)
 	s.walk = tree(func(a, b uint64) bool { return a < b })
 	s.rem = tree(func(a, b uint64) bool { return a < b })
 	s.tombstones = 0

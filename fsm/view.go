@@ -16,6 +16,7 @@ type Holder struct {
 	Mode      Mode
 	Limit     uint32
 	Token     uint64
+	Value     string
 	Held      uint64 // ms
 	Remaining uint64 // ms until its session ends unless renewed
 }
@@ -27,6 +28,7 @@ type Waiter struct {
 	Task     string
 	Mode     Mode
 	Limit    uint32
+	Priority int64
 	Waited   uint64   // ms
 	Position int      // 1 is next
 	WaitsFor []string // the locks it cannot have yet
@@ -37,8 +39,9 @@ type LockInfo struct {
 	Name    string
 	Holders []Holder
 	Queue   []Waiter
-	Held    int // how many hold, when Holders is cut short
-	Waiting int // how many wait, when Queue is cut short
+	Delay   uint64 // ms until it can be granted again after an unclean end
+	Held    int    // how many hold, when Holders is cut short
+	Waiting int    // how many wait, when Queue is cut short
 }
 
 // SessionInfo is a session.
@@ -46,6 +49,7 @@ type SessionInfo struct {
 	Number    uint64
 	ID        ID
 	Owner     string
+	Labels    []Label
 	TTL       uint64 // ms
 	Remaining uint64 // ms
 	Holds     int
@@ -59,8 +63,11 @@ func (s *State) holder(p place, name string, now uint64) Holder {
 		Name: name, Session: v.id, Owner: v.owner, Task: r.task, Trace: r.trace, Mode: p.mode, Limit: p.limit,
 		Held: now - min(now, r.since), Remaining: remaining(v, now),
 	}
+	if r.maxHold != 0 {
+		h.Remaining = min(h.Remaining, r.deadline-min(r.deadline, now))
+	}
 	if i := r.position(p.lock); i >= 0 {
-		h.Token = r.locks[i].token
+		h.Token, h.Value = r.locks[i].token, r.locks[i].value
 	}
 	return h
 }
@@ -140,6 +147,9 @@ func (s *State) Lock(name string, now uint64, limit int) LockInfo {
 	}
 	l, _ := s.locks.Get(&lock{number: n})
 	info.Held, info.Waiting = int(l.shared), int(l.waits)
+	if l.delay != 0 {
+		info.Delay = l.delay + 1 - min(l.delay+1, now)
+	}
 	if l.exclusive {
 		info.Held = 1
 	}
@@ -165,7 +175,7 @@ func (s *State) waiter(p place, position int, now uint64) Waiter {
 	v := s.peekSession(r.session)
 	w := Waiter{
 		Session: v.id, Owner: v.owner, Task: r.task, Mode: p.mode, Limit: p.limit,
-		Waited: now - min(now, r.since), Position: position,
+		Priority: r.priority, Waited: now - min(now, r.since), Position: position,
 	}
 	for i, o := range r.locks {
 		if i >= r.depth { // the earlier ones it could have
@@ -198,7 +208,7 @@ func (s *State) Sessions(after, now uint64, f func(SessionInfo) bool) {
 			return true
 		}
 		return f(SessionInfo{
-			Number: v.number, ID: v.id, Owner: v.owner, TTL: v.ttl, Remaining: remaining(v, now),
+			Number: v.number, ID: v.id, Owner: v.owner, Labels: v.labels, TTL: v.ttl, Remaining: remaining(v, now),
 			Holds: int(v.holds), Waits: int(v.waits),
 		})
 	})
@@ -250,7 +260,7 @@ func (s *State) Refuses(locks []Want) (holders []Holder, waiting int, refused bo
 			continue
 		}
 		l, _ := s.locks.Get(&lock{number: n})
-		if l.exclusive || (w.Mode == Exclusive && l.shared > 0) {
+		if l.exclusive || l.delay != 0 || (w.Mode == Exclusive && l.shared > 0) {
 			holders, waiting = s.holdersOf(locks)
 			return holders, waiting, true
 		}
