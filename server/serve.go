@@ -167,10 +167,12 @@ func (n *Node) apiServer() *http.Server {
 			n.serve(w, r, false)
 		}),
 		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(n.log.Named("api").StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
-		ConnState:         n.countConn,
+		// "OPTIONS *" is a path that there is not.
+		DisableGeneralOptionsHandler: true,
+		IdleTimeout:                  2 * time.Minute,
+		MaxHeaderBytes:               16 << 10,
+		ErrorLog:                     log.New(n.log.Named("api").StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
+		ConnState:                    n.countConn,
 	}
 }
 
