@@ -224,6 +224,9 @@ func (n *Node) handOver(ctx context.Context, to string) (leader string, err erro
 	n.machine.Read(func(s *fsm.State) { before = s.Schedule().Begin })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit)
 	defer cancel()
+	if to == "" {
+		to = n.successor(limited)
+	}
 	if err := n.replica.Transfer(limited, to); err != nil {
 		return "", transport.NewError(transport.ErrMembership, "leadership was not handed over: %v", err)
 	}
