@@ -120,36 +120,60 @@ func TestAPILeaderCutOff(t *testing.T) {
 		follower := (leader + 1) % 3
 		a.Network.Isolate(a.Name(leader))
 		a.Network.Cut(a.Name(follower), a.Name((leader+2)%3))
-		a.quiet = true
-		answers := make(chan string)
-		calls := needsLeader()
-		for _, s := range calls {
-			go func() {
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-				defer cancel()
-				method, path, _ := strings.Cut(s.call, " ")
-				answer, err := a.send(ctx, follower, method, path, s.body, s.header...)
-				took := time.Since(began)
-				code, _ := answer.Field("code").(string)
-				switch {
-				case err != nil:
-					answers <- a.what(s) + ": " + err.Error()
-				case code != "no_leader" && (method == "GET" || code != "unknown_outcome"):
-					answers <- a.what(s) + ": " + string(answer.Body)
-				case code == "no_leader" && took > 2*time.Second, took > 7*time.Second: // the latter by the pings between nodes
-					answers <- a.what(s) + ": " + code + " after " + took.String()
-				default:
-					answers <- ""
-				}
-			}()
-		}
-		for range calls {
-			if problem := <-answers; problem != "" {
-				t.Error(problem)
+		a.unanswered(follower, 7*time.Second) // a change that may have arrived: by the pings between nodes
+	})
+}
+
+// A leader that is cut off from the others, and does not know it yet, answers nothing from its memory (R4, R15).
+func TestAPIDeposedLeader(t *testing.T) {
+	apiBubble(t, pawltest.Options{}, func(a *api) {
+		a.holdSome()
+		a.settled()
+		leader := a.Leader()
+		for i := range a.Size() {
+			if i != leader {
+				a.Network.Cut(a.Name(leader), a.Name(i))
 			}
 		}
+		if !a.Node(leader).Leads() {
+			t.Fatal("it knows")
+		}
+		a.unanswered(leader, 2*time.Second)
 	})
+}
+
+// unanswered sends all calls that need a leader at once: each is told that nothing was done, within 2 s, or those that may
+// have done something that nobody knows, within limit.
+func (a *api) unanswered(node int, limit time.Duration) {
+	a.t.Helper()
+	answers := make(chan string)
+	calls := needsLeader()
+	for _, s := range calls {
+		go func() {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			method, path, _ := strings.Cut(s.call, " ")
+			answer, err := a.send(ctx, node, method, path, s.body, s.header...)
+			took := time.Since(began)
+			code, _ := answer.Field("code").(string)
+			switch {
+			case err != nil:
+				answers <- a.what(s) + ": " + err.Error()
+			case code != "no_leader" && (method == "GET" || code != "unknown_outcome"):
+				answers <- a.what(s) + ": " + string(answer.Body)
+			case code == "no_leader" && took > 2*time.Second, took > limit:
+				answers <- a.what(s) + ": " + code + " after " + took.String()
+			default:
+				answers <- ""
+			}
+		}()
+	}
+	for range calls {
+		if problem := <-answers; problem != "" {
+			a.t.Error(problem)
+		}
+	}
 }
 
 // A call that a node passed on is answered where it arrives, also by a node that does not lead: two nodes that each take

@@ -207,6 +207,7 @@ func TestAPIHostileBytes(t *testing.T) {
 		{"host in the target", strings.NewReader("GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"), []int{403}, "forbidden"},
 		{"CONNECT", strings.NewReader("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n"), []int{404}, "not_found"},
 		{"a header with a NUL", strings.NewReader(post + "Idempotency-Key: a\x00b\r\nContent-Length: 0\r\n\r\n"), []int{400}, ""},
+		{"OPTIONS *", strings.NewReader("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n"), []int{404}, "not_found"},
 		{"another protocol", strings.NewReader("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"), []int{400}, ""},
 		{"HTTP/2 unasked", strings.NewReader("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), []int{403}, ""},
 		{"two at once", strings.NewReader(strings.Repeat("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 2)), []int{200, 200}, ""},

@@ -52,11 +52,12 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	whole := context.Context(c)
+	whole, letGo := n.whileServing(c)
+	defer letGo()
 	if c.request.Method == http.MethodGet {
 		// Nothing is lost when a read is given up, so a leader that was just cut off is not waited for (D01). A change is:
 		// whoever gives that up knows nothing.
-		limited, cancel := context.WithDeadline(c, began.Add(passedReadLimit))
+		limited, cancel := context.WithDeadline(whole, began.Add(passedReadLimit))
 		defer cancel()
 		whole = limited
 	}
@@ -87,6 +88,21 @@ const maxForwarded = 16 << 20
 var passedHeaders = []string{
 	"Content-Type", "Content-Length", "Cache-Control", "Retry-After", "Allow",
 	transport.HeaderCluster, transport.HeaderNode, transport.HeaderIndex, transport.HeaderLeader,
+}
+
+// forwardGrace is how long a node that stops still waits for the leader's answers. Those that are on their way come; long
+// polls would hold it up.
+const forwardGrace = 1 * time.Second
+
+// whileServing gives a context that ends with the call's, and a moment after this node has begun to stop. Then the leader
+// sees the caller go: it keeps a place that can be asked for again, and takes any other wait back (R14).
+func (n *Node) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unbind := context.AfterFunc(n.serving, func() { cancel(errStopping) })
+	return ctx, func() {
+		unbind()
+		cancel(nil)
+	}
 }
 
 func (n *Node) forward(ctx context.Context, c *call, hostport, incarnation string) (*http.Response, error) {

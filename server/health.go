@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
@@ -62,8 +61,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// probes shares one probe entry among all that ask meanwhile.
-type probes struct{ mu sync.Mutex }
+// probes has room for one: it shares one probe entry among all that ask meanwhile, and keeps nobody longer than they wish.
+type probes chan struct{}
 
 func (n *Node) probe(r *http.Request, _ *struct{}) (*struct{}, error) {
 	return &struct{}{}, n.probeHere(r.Context())
@@ -79,8 +78,12 @@ func (n *Node) probeHere(ctx context.Context) error {
 	if fresh() {
 		return nil
 	}
-	n.probes.mu.Lock()
-	defer n.probes.mu.Unlock()
+	select {
+	case n.probes <- struct{}{}:
+		defer func() { <-n.probes }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if fresh() {
 		return nil
 	}

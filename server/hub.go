@@ -55,13 +55,6 @@ func (h *hub) forget(w *waiter) {
 	}
 }
 
-// alone reports whether no other caller waits for the request of w.
-func (h *hub) alone(w *waiter) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.waiters[w.request]) == 1
-}
-
 // applied tells the waiters what an entry did. It is the state machine's sink.
 func (h *hub) applied(r *fsm.Result) {
 	h.mu.Lock()

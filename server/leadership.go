@@ -115,7 +115,7 @@ func (n *Node) giveUp(ctx context.Context, why error) {
 	n.log.Error("cannot begin the term, handing leadership over", "error", why)
 	limited, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()
-	if err := n.replica.Transfer(limited, ""); err != nil && ctx.Err() == nil && n.replica.IsLeader() {
+	if err := n.replica.Transfer(limited, n.successor(limited)); err != nil && ctx.Err() == nil && n.replica.IsLeader() {
 		n.fail(fmt.Errorf("this node leads but cannot begin its term (%w), and cannot hand leadership over: %w", why, err))
 	}
 }

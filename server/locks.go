@@ -189,6 +189,13 @@ func (n *Node) await(c *call, r *transport.AcquireRequest, command *fsm.Acquire,
 	}
 }
 
+// alone reports whether no other caller waits for the request of w.
+func (h *hub) alone(w *waiter) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.waiters[w.request]) == 1
+}
+
 // endedCode is what a waiter is told: Cancelled is the state machine's word for it, finished the wire's.
 func endedCode(c fsm.Code) fsm.Code {
 	if c == fsm.Cancelled {

@@ -98,8 +98,12 @@ func (n *Node) isReplaced(ctx context.Context, member replica.Server, newcomer p
 	return nil
 }
 
-// readCluster is GET /v1/cluster: how this node sees the cluster, which must work without a leader too.
+// readCluster is GET /v1/cluster: how the leader sees the cluster or, when it may be stale, how this node does, which works
+// without a leader too.
 func (n *Node) readCluster(c *call) (reply, error) {
+	if err := n.beforeRead(c); err != nil {
+		return reply{}, err
+	}
 	out := transport.ClusterResponse{ID: n.cluster(), Term: n.replica.Term()}
 	out.Leader, _ = n.leaderNode()
 	n.machine.Read(func(s *fsm.State) { out.Index, out.FeatureLevel = s.Index(), s.Level() })
@@ -169,12 +173,25 @@ func (n *Node) member(ctx context.Context, s replica.Server, commit uint64) tran
 	return m
 }
 
-// named finds the member of a name.
-func (n *Node) named(name string) (replica.Server, error) {
-	for _, s := range n.replica.Servers() {
-		if id, err := peer.ParseIdentity(s.ID); err == nil && id.Name == name {
-			return s, nil
+// named finds the member of a name. That there is none is told from behind a read round: a deposed leader's memory is no
+// evidence (R4).
+func (n *Node) named(ctx context.Context, name string) (replica.Server, error) {
+	find := func() (member replica.Server, found bool) {
+		for _, s := range n.replica.Servers() {
+			if id, err := peer.ParseIdentity(s.ID); err == nil && id.Name == name {
+				return s, true
+			}
 		}
+		return replica.Server{}, false
+	}
+	if s, found := find(); found {
+		return s, nil
+	}
+	if err := n.linearizable(ctx); err != nil {
+		return replica.Server{}, err
+	}
+	if s, found := find(); found {
+		return s, nil
 	}
 	return replica.Server{}, transport.NewError(transport.ErrMembership, "there is no member named %s", quote(name))
 }
@@ -183,7 +200,7 @@ func (n *Node) named(name string) (replica.Server, error) {
 func (n *Node) transfer(c *call, r *transport.TransferRequest) (reply, error) {
 	to := ""
 	if r.To != "" {
-		s, err := n.named(r.To)
+		s, err := n.named(c, r.To)
 		if err != nil {
 			return reply{}, err
 		}
@@ -207,6 +224,9 @@ func (n *Node) handOver(ctx context.Context, to string) (leader string, err erro
 	n.machine.Read(func(s *fsm.State) { before = s.Schedule().Begin })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit)
 	defer cancel()
+	if to == "" {
+		to = n.successor(limited)
+	}
 	if err := n.replica.Transfer(limited, to); err != nil {
 		return "", transport.NewError(transport.ErrMembership, "leadership was not handed over: %v", err)
 	}
@@ -230,7 +250,7 @@ func (n *Node) removeMember(c *call, r *transport.RemoveRequest) (reply, error) 
 	}
 	defer n.changing.Unlock()
 	members := n.replica.Membership()
-	s, err := n.named(r.Name)
+	s, err := n.named(c, r.Name)
 	if err != nil {
 		return reply{}, err
 	}

@@ -42,8 +42,12 @@ type Node struct {
 
 	ctx      context.Context // ends when the node's own work must
 	cancel   context.CancelCauseFunc
-	draining chan struct{} // closed when the node begins to stop
+	draining chan struct{}   // closed when the node begins to stop
+	serving  context.Context // ends a moment after that: what is passed on to the leader is not waited for any longer
+	letGo    context.CancelFunc
 	stopOnce sync.Once
+	stopped  chan struct{} // closed when Stop or Crash is through
+	stopErr  error         // may be read after that
 	failOnce sync.Once
 	failed   chan error
 	work     sync.WaitGroup
@@ -66,9 +70,11 @@ func Start(config Config) (*Node, error) {
 	}
 	n := &Node{
 		config: config, log: config.Logger, hub: newHub(), draining: make(chan struct{}), failed: make(chan error, 1),
+		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
 	}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	n.serving, n.letGo = context.WithCancel(context.Background())
 	if err := n.open(); err != nil {
 		n.cancel(err)
 		return nil, err
@@ -190,11 +196,26 @@ func (n *Node) stopping() bool {
 }
 
 // Stop ends the node in an order in which nothing acknowledged is lost and nobody is left hanging. Stopping is not
-// leaving: membership is unchanged (F02). It takes under 10 s also without a quorum, and may be called again.
+// leaving: membership is unchanged (F02). It takes under 10 s also without a quorum. It may be called again, also at the
+// same time: then it waits for the first call, at most until ctx ends, and returns the same.
 func (n *Node) Stop(ctx context.Context) error {
-	var err error
-	n.stopOnce.Do(func() { err = n.stop(ctx) })
-	return err
+	n.end(func() error { return n.stop(ctx) })
+	select {
+	case <-n.stopped:
+		return n.stopErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// end runs the one ending that a node has. Whoever comes second is not kept waiting here.
+func (n *Node) end(how func() error) {
+	first := false
+	n.stopOnce.Do(func() { first = true })
+	if first {
+		defer close(n.stopped)
+		n.stopErr = how()
+	}
 }
 
 func (n *Node) stop(ctx context.Context) error {
@@ -203,13 +224,15 @@ func (n *Node) stop(ctx context.Context) error {
 	// 1. Readiness fails and new requests are sent elsewhere; the long polls wake. Those that can be repeated are told to
 	// repeat; the others cancel their wait, for which this node must still be able to write (R14).
 	close(n.draining)
+	defer n.letGo()
+	defer time.AfterFunc(forwardGrace, n.letGo).Stop()
 	n.within(ctx, 2*time.Second, func(ctx context.Context) {
 		n.poll(ctx, func() bool { return n.hub.count() == 0 })
 	})
 	// 2. Another node leads before this one goes silent, so that nobody waits for an election (F03).
 	if n.replica.IsLeader() {
 		n.within(ctx, 2*time.Second, func(ctx context.Context) {
-			if err := n.replica.Transfer(ctx, ""); err != nil {
+			if err := n.replica.Transfer(ctx, n.successor(ctx)); err != nil {
 				n.log.Warn("leadership was not handed over", "error", err)
 			}
 		})
@@ -241,16 +264,15 @@ func (n *Node) within(ctx context.Context, limit time.Duration, f func(context.C
 
 // Crash ends the node as a power cut would, as far as one process can: its connections break, nothing is handed over.
 func (n *Node) Crash() {
-	n.stopOnce.Do(func() {
+	n.end(func() error {
 		close(n.draining)
 		n.cancel(errStopping)
 		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping), true)
-		n.api.Close()
-		n.peers.Close()
-		n.replica.Shutdown(context.Background())
-		n.port.Close()
+		err := errors.Join(n.api.Close(), n.peers.Close(), n.replica.Shutdown(context.Background()), n.port.Close())
 		n.work.Wait()
+		return err
 	})
+	<-n.stopped
 }
 
 // cluster is this node's cluster id, "" while it knows none.

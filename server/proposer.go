@@ -287,10 +287,12 @@ const (
 func (p *proposer) nextTick(now time.Time) time.Duration {
 	const idle = time.Hour
 	var need fsm.Schedule
-	if !p.machine.Read(func(s *fsm.State) { need = s.Schedule() }) || need.Begin != p.begin {
+	if !p.machine.Read(func(s *fsm.State) { need = s.Schedule() }) {
 		return idle
 	}
-	if need.Backlog {
+	if need.Backlog || need.Begin != p.begin {
+		// Under another beginning the tick is answered as stale, and this leader begins anew; if nothing were proposed the
+		// clock would stand still until somebody asks for something.
 		return 0
 	}
 	wait := idle

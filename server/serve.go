@@ -155,11 +155,7 @@ func badField(field, format string, args ...any) error {
 func (n *Node) apiServer() *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.ContentLength != 0 {
-				// A sender that stalls is not waited for. It ends when the body was read; while it was not, net/http reads
-				// on before it answers, also when the request is refused for something else.
-				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestLimit))
-			}
+			boundBody(w, r)
 			if err := guard(r); err != nil {
 				n.answer(w, &call{request: r}, reply{}, err)
 				return
@@ -167,10 +163,21 @@ func (n *Node) apiServer() *http.Server {
 			n.serve(w, r, false)
 		}),
 		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(n.log.Named("api").StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
-		ConnState:         n.countConn,
+		// "OPTIONS *" is a path that there is not.
+		DisableGeneralOptionsHandler: true,
+		IdleTimeout:                  2 * time.Minute,
+		MaxHeaderBytes:               16 << 10,
+		ErrorLog:                     log.New(n.log.Named("api").StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
+		ConnState:                    n.countConn,
+	}
+}
+
+// boundBody ends a body whose sender stalls, also one that nobody wants: net/http reads on before it answers, whatever the
+// answer is. The bound is over when the body has ended (net/http sees to that), so the call itself may last as long as it
+// likes.
+func boundBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestLimit)) // fails on a connection that has gone
 	}
 }
 
@@ -299,7 +306,6 @@ func (n *Node) read(w http.ResponseWriter, c *call) (err error) {
 		w.Header().Set("Connection", "close") // the rest is not read
 		return err
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // from here the call may last as long as it likes
 	return nil
 }
 

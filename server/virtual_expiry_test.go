@@ -36,7 +36,7 @@ func (w *world) inherit(name string, ttl time.Duration) *inheritance {
 	i := &inheritance{name: name, ttl: ttl, dead: w.session(ttl), heir: w.session(10 * time.Minute), result: make(chan grant, 1)}
 	i.dead.mustHold(name)
 	go func() {
-		g, err := i.heir.acquire(context.Background(), 1, name, 20*time.Second)
+		g, err := i.heir.acquire(w.ctx, 1, name, 20*time.Second)
 		if err != nil {
 			w.t.Errorf("waiting for %s: %v", name, err)
 		}
@@ -141,16 +141,16 @@ func TestExpiryThroughTwentyLeaderChanges(t *testing.T) {
 	}
 }
 
-// watchTimes reads a lock on every node at this pace; the times that are shown must be possible ones.
+// watchTimes reads a lock on every node at this pace, and a fifth as often linearizably; the times shown must be possible.
 func (w *world) watchTimes(name string, pace time.Duration) (check func(*testing.T)) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(w.ctx)
 	var watching sync.WaitGroup
 	var mu sync.Mutex
 	var wrong []string
 	reads := 0
 	c := w.caller()
 	for node := range w.Size() {
-		for _, query := range []string{"", "&consistency=stale"} {
+		for query, pace := range map[string]time.Duration{"": 5 * pace, "&consistency=stale": pace} {
 			watching.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(pace) {
 					limited, done := context.WithTimeout(ctx, callLimit)

@@ -93,7 +93,7 @@ func TestLongFullOutage(t *testing.T) {
 			inVirtualTime(t, pawltest.Options{}, func(w *world) {
 				const ttl = 6 * time.Second
 				const locks = 100
-				ctx, hangUp := context.WithCancel(context.Background())
+				ctx, hangUp := context.WithCancel(w.ctx)
 				var waiting sync.WaitGroup
 				for i := range locks {
 					w.session(ttl).mustHold(fmt.Sprint("lock", i))

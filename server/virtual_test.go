@@ -20,8 +20,8 @@ import (
 type world struct {
 	*pawltest.Cluster
 	t       *testing.T
+	ctx     context.Context // ends with the test, and what its goroutines still do with it
 	clients atomic.Int64
-	numbers atomic.Uint64
 }
 
 // inVirtualTime runs a test of a cluster that is ready in a bubble; a goroutine that is left behind fails it.
@@ -42,9 +42,11 @@ func inVirtualTimeUnready(t *testing.T, options pawltest.Options, test func(w *w
 	began := time.Now()
 	var lasted time.Duration
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{Cluster: pawltest.New(t, options), t: t}
+		ctx, cancel := context.WithCancel(context.Background())
+		w := &world{Cluster: pawltest.New(t, options), t: t, ctx: ctx}
 		bubble := time.Now()
 		defer func() {
+			cancel()
 			w.Network.HealAll()
 			w.Close()
 			lasted = time.Since(bubble)
@@ -250,7 +252,7 @@ func (w *world) session(ttl time.Duration) *session {
 
 func (w *world) trySession(ttl time.Duration) (*session, error) {
 	s := &session{caller: w.caller(), ttl: ttl}
-	a, sent, err := s.repeat(context.Background(), callLimit, "/v1/session", fmt.Sprintf(`{"owner":%q,"ttl_ms":%d}`, s.host, ttl.Milliseconds()))
+	a, sent, err := s.repeat(w.ctx, callLimit, "/v1/session", fmt.Sprintf(`{"owner":%q,"ttl_ms":%d}`, s.host, ttl.Milliseconds()))
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +307,7 @@ func readGrant(a pawltest.Answer, sent time.Time) (grant, error) {
 // mustHold acquires a free lock.
 func (s *session) mustHold(name string) grant {
 	s.w.t.Helper()
-	g, err := s.acquire(context.Background(), s.number.Add(1), name, 0)
+	g, err := s.acquire(s.w.ctx, s.number.Add(1), name, 0)
 	if err != nil || !g.Granted {
 		s.w.t.Fatalf("acquiring %q: %v %+v", name, err, g)
 	}
@@ -313,7 +315,7 @@ func (s *session) mustHold(name string) grant {
 }
 
 func (s *session) release(number uint64) (pawltest.Answer, error) {
-	a, _, err := s.repeat(context.Background(), callLimit, "/v1/release", fmt.Sprintf(`{"session":%q,"request":%d}`, s.id, number))
+	a, _, err := s.repeat(s.w.ctx, callLimit, "/v1/release", fmt.Sprintf(`{"session":%q,"request":%d}`, s.id, number))
 	return a, err
 }
 
@@ -334,7 +336,7 @@ func (s *session) renew(ctx context.Context, patience time.Duration) (alive bool
 
 // keepAlive renews every so often until stop is called, which tells whether the session was ever said to be gone.
 func (s *session) keepAlive(every time.Duration) (stop func() (gone bool)) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(s.w.ctx)
 	done := make(chan bool, 1)
 	go func() {
 		for {

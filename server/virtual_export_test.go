@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+
+	"github.com/pawl-lock/pawl/fsm"
+)
+
+// What the tests of whole clusters may do that nobody else can: put entries into a leader's log behind its back, and see
+// how much was written.
+
+// Stamp returns the stamp that an entry of the current beginning would have now, as this node knows it.
+func (n *Node) Stamp() (stamp fsm.Stamp) {
+	n.machine.Read(func(s *fsm.State) { stamp = fsm.Stamp{Begin: s.Schedule().Begin, Elapsed: s.Schedule().Elapsed} })
+	return stamp
+}
+
+// PutEntry puts an entry into the log at this leader, whatever its stamp, and returns what came of it.
+func (n *Node) PutEntry(ctx context.Context, e *fsm.Entry) (*fsm.Result, error) {
+	data, err := e.Encode()
+	if err != nil {
+		return nil, err
+	}
+	applied, err := n.replica.Submit(data).Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return applied.Response.(*fsm.Result), nil
+}
+
+// PutBegin begins this leader's term again behind its back.
+func (n *Node) PutBegin(ctx context.Context) error {
+	data, err := n.beginEntry()
+	if err != nil {
+		return err
+	}
+	_, err = n.replica.Submit(data).Wait(ctx)
+	return err
+}
+
+// Snapshot returns this node's state as bytes, and its index.
+func (n *Node) Snapshot() (index uint64, state []byte) {
+	n.machine.Read(func(s *fsm.State) { index, state = s.Index(), s.Encode() })
+	return index, state
+}
+
+// LastIndex is the index of the newest entry in this node's log.
+func (n *Node) LastIndex() uint64 { return n.replica.LastIndex() }
+
+// Term is the newest term that this node has heard of.
+func (n *Node) Term() uint64 { return n.replica.Term() }
+
+// Clock is the lease clock at the last entry, in ms.
+func (n *Node) Clock() (clock uint64) {
+	n.machine.Read(func(s *fsm.State) { clock = s.Clock() })
+	return clock
+}
+
+// CutSnapshot makes a snapshot and cuts the log.
+func (n *Node) CutSnapshot(ctx context.Context) error { return n.replica.Snapshot(ctx) }
+
+// Waiters is how many callers wait at this node.
+func (n *Node) Waiters() int { return n.hub.count() }
+
+// Voters are the ids of the voters that this node knows.
+func (n *Node) Voters() (ids []string) {
+	for _, s := range n.replica.Servers() {
+		if s.Voter {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
