@@ -123,7 +123,8 @@ type Error struct {
 	RetryAfterMS   int64    `json:"retry_after_ms,omitempty"`
 	Limit          int64    `json:"limit,omitempty"`           // of ErrModeConflict: the one in force
 	RequestedLimit int64    `json:"requested_limit,omitempty"` // … and the one asked for
-	Newest         Token    `json:"newest,omitempty"`          // of ErrStaleToken
+	Newest         Token    `json:"newest,omitempty"`          // of ErrStaleToken: of the present holders
+	Cycle          []Step   `json:"cycle,omitempty"`           // of ErrDeadlock
 	ID             string   `json:"id,omitempty"`              // of ErrInternal: where to look in the log
 }
 

@@ -201,6 +201,28 @@ func TestValidateOfGoCallers(t *testing.T) {
 		{&AcquireRequest{Name: "a\x00", Owner: "o"}, "name"},
 		{&AcquireRequest{Name: "\xff", Owner: "o"}, "name"},
 		{&AcquireRequest{Owner: "o", Locks: make([]LockRequest, 65)}, "locks"},
+		{&AcquireRequest{Name: "a", Owner: "o", Priority: -1001}, "priority"},
+		{&AcquireRequest{Name: "a", Owner: "o", MaxHoldMS: 499}, "max_hold_ms"},
+		{&AcquireRequest{Name: "a", Owner: "o", MaxHoldMS: -1}, "max_hold_ms"},
+		{&AcquireRequest{Name: "a", Owner: "o", LockDelayMS: -1}, "lock_delay_ms"},
+		{&AcquireRequest{Name: "a", Owner: "o", Value: "\x00"}, "value"},
+		{&ConvertRequest{Session: "s", Request: 1, Of: 1, Token: 1, Name: "a", Mode: ModeShared}, "of"},
+		{&ConvertRequest{Session: "s", Request: 1, Of: 2, Token: 1, Name: "a"}, "mode"},
+		{&ConvertRequest{Session: "s", Request: 1, Of: 2, Token: 1, Name: "a", Mode: ModeExclusive, Limit: 1}, "limit"},
+		{&ConvertRequest{Session: "s", Request: 1, Of: 2, Name: "a", Mode: ModeExclusive}, "token"},
+		{&ConvertRequest{Session: "s", Of: 2, Token: 1, Name: "a", Mode: ModeExclusive}, "request"},
+		{&ConvertRequest{Session: "s", Request: 1, Token: 1, Name: "a", Mode: ModeExclusive}, "of"},
+		{&ConvertRequest{Request: 1, Of: 2, Token: 1, Name: "a", Mode: ModeExclusive}, "session"},
+		{&ConvertRequest{Session: "s", Request: 1, Of: 2, Token: 1, Mode: ModeExclusive}, "name"},
+		{&CheckRequest{Name: "a"}, "token"},
+		{&CheckRequest{Token: 1}, "name"},
+		{&ValueRequest{Session: "s", Token: 1, Name: "a"}, "value"},
+		{&ValueRequest{Session: "s", Name: "a", Value: new("")}, "token"},
+		{&ValueRequest{Session: "s", Token: 1, Name: "a", Value: new("\x00")}, "value"},
+		{&ForceReleaseRequest{Name: "a", Token: 1}, "reason"},
+		{&ForceReleaseRequest{Name: "a", Reason: "r"}, "token"},
+		{&ForceReleaseRequest{Token: 1, Reason: "r"}, "name"},
+		{&SessionRequest{Owner: "o", Labels: map[string]string{"": "v"}}, "labels."},
 		{&RenewRequest{Session: "s", Done: 1 << 53}, "done"},
 		{&ReleaseRequest{Session: "s"}, "token"},
 		{&ReleaseRequest{Token: 1}, "session"},
@@ -232,6 +254,10 @@ func TestFormsOfAnAcquireResponse(t *testing.T) {
 		if got, err := json.Marshal(c.answer); err != nil || string(got) != c.want {
 			t.Errorf("got %s, %v, want %s", got, err, c.want)
 		}
+	}
+	none := int64(0)
+	if got, _ := json.Marshal(AcquireResponse{Granted: true, HoldMS: &none}); !strings.Contains(string(got), `"hold_ms":0`) {
+		t.Errorf("a hold whose maximum is over is %s, as if it had none", got)
 	}
 	if got, _ := json.Marshal(LockResponse{Name: "a"}); string(got) != `{"name":"a","holders":[],"queue":[],"delay_remaining_ms":0,"history":[]}` {
 		t.Errorf("a free lock is %s", got)

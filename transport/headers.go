@@ -16,6 +16,9 @@ const (
 	// HeaderForwarded marks a request that a follower passed on over the peer
 	// port; it is never passed on again (D01). Meaningless on the API port.
 	HeaderForwarded = "Pawl-Forwarded"
+	// HeaderClient says, on such a request, from which IP address it came to that
+	// follower. Meaningless on the API port.
+	HeaderClient = "Pawl-Client"
 )
 
 // Media types of bodies and problems.

@@ -179,6 +179,11 @@ func (d *decoder) value(path, name string, value reflect.Value) error {
 		}
 	case reflect.Slice:
 		return d.list(path, value)
+	case reflect.Map:
+		return d.labels(path, value)
+	case reflect.Pointer: // for what may be empty and must be there
+		value.Set(reflect.New(value.Type().Elem()))
+		return d.value(path, name, value.Elem())
 	default:
 		panic(fmt.Sprintf("transport: field %s has a kind that no request may have", path))
 	}
@@ -212,6 +217,47 @@ func (d *decoder) list(path string, value reflect.Value) error {
 	}
 }
 
+// labels reads an object of strings into a map.
+func (d *decoder) labels(path string, value reflect.Value) error {
+	if !d.take('{') {
+		return invalid(path, "must be an object")
+	}
+	labels := map[string]string{}
+	for first := true; !d.take('}'); first = false {
+		if !first && !d.take(',') {
+			return d.syntax(path, `"," or "}"`)
+		}
+		if d.peek() != '"' {
+			return d.syntax(path, "a key")
+		}
+		key, problem := d.text()
+		if problem != nil {
+			return d.syntax(path, problem.Error())
+		}
+		here := path + "." + shorten(key)
+		switch _, twice := labels[key]; {
+		case twice:
+			return invalid(here, "is given twice")
+		case len(labels) == MaxLabels:
+			return invalid(path, "must have at most %d keys", MaxLabels)
+		case !d.take(':'):
+			return d.syntax(here, `":"`)
+		case d.peek() != '"':
+			return invalid(here, "must be a string")
+		}
+		text, problem := d.text()
+		if problem != nil {
+			return invalid(here, "is not a valid string: %s expected", problem)
+		}
+		if err := checkLabel(path, key, text); err != nil {
+			return err
+		}
+		labels[key] = text
+	}
+	value.Set(reflect.ValueOf(labels))
+	return nil
+}
+
 // word reads everything up to the next byte that ends a literal.
 func (d *decoder) word() string {
 	d.space()
@@ -231,15 +277,13 @@ func (d *decoder) integer(path, name string) (int64, error) {
 	if !decimal(digits) || literal == "-0" {
 		return 0, invalid(path, "must be a plain integer")
 	}
-	number, err := strconv.ParseInt(literal, 10, 64)
-	if err != nil {
-		// Beyond 64 bits is beyond every field's bounds; the message gives them.
-		number = -1
-	}
+	// What is beyond 64 bits comes as the farthest number within, which is beyond
+	// every field's bounds too; the message gives them.
+	number, parseErr := strconv.ParseInt(literal, 10, 64)
 	if err := checkNumber(path, name, number); err != nil {
 		return 0, err
 	}
-	if number < 0 {
+	if parseErr != nil || number < 0 && numberBounds[name].low >= 0 {
 		return 0, invalid(path, "is out of range")
 	}
 	return number, nil

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -63,11 +65,91 @@ func TestDecodeRefusesWrongNumbers(t *testing.T) {
 		{"request", func() request { return new(ReleaseRequest) }, `"session":"s"`, []string{"0"}},
 		{"request", func() request { return new(CancelRequest) }, `"session":"s"`, []string{"0"}},
 		{"above", func() request { return new(RaiseRequest) }, `"reason":"r"`, []string{"0", "4503599627370497"}},
+		{"max_hold_ms", func() request { return new(AcquireRequest) }, `"name":"a","owner":"o"`, []string{"499", "86400001"}},
+		{"lock_delay_ms", func() request { return new(AcquireRequest) }, `"name":"a","owner":"o"`, []string{"86400001"}},
+		{"of", func() request { return new(ConvertRequest) }, `"session":"s","request":1,"token":1,"name":"a","mode":"shared"`, []string{"0"}},
+		{"wait_ms", func() request { return new(ConvertRequest) }, `"session":"s","request":1,"of":2,"token":1,"name":"a","mode":"shared"`, []string{"300001"}},
+		{"lock_delay_ms", func() request { return new(ForceReleaseRequest) }, `"name":"a","token":1,"reason":"r"`, []string{"86400001"}},
 	}
 	for _, field := range fields {
 		for _, number := range append(integersRefused, field.extra...) {
 			body := fmt.Sprintf(`{%s,"%s":%s}`, field.rest, field.name, number)
 			wantInvalid(t, body, decodeRequest(field.message(), body), field.name)
+		}
+	}
+}
+
+// TestPriorityIsANumberOnBothSidesOfZero: the one number that may be negative.
+func TestPriorityIsANumberOnBothSidesOfZero(t *testing.T) {
+	for number, want := range map[string]int64{"-1000": -1000, "-1": -1, "0": 0, "1": 1, "1000": 1000} {
+		var acquire AcquireRequest
+		if err := decodeRequest(&acquire, `{"name":"a","owner":"o","priority":`+number+`}`); err != nil || acquire.Priority != want {
+			t.Errorf("priority %s: got %d, %v", number, acquire.Priority, err)
+		}
+	}
+	for _, number := range append(slices.DeleteFunc(slices.Clone(integersRefused), func(n string) bool { return n == "-1" }),
+		"-1001", "1001", "-01", "--1", "-1.0", "-1e3", "- 1") {
+		body := `{"name":"a","owner":"o","priority":` + number + `}`
+		wantInvalid(t, body, decodeRequest(new(AcquireRequest), body), "priority")
+	}
+}
+
+// TestValues: what is kept with a hold may be anything of UTF-8 but NUL, and empty.
+func TestValues(t *testing.T) {
+	for text, want := range map[string]string{
+		`""`: "", `"v"`: "v", `"a\nb\t\u001b[0m"`: "a\nb\t\x1b[0m", `"\u0085"`: "\u0085", `"` + strings.Repeat("v", MaxValue) + `"`: strings.Repeat("v", MaxValue),
+	} {
+		var value ValueRequest
+		body := `{"session":"s","token":1,"name":"a","value":` + text + `}`
+		if err := decodeRequest(&value, body); err != nil || value.Value == nil || *value.Value != want {
+			t.Errorf("%.80s: got %v, %v", body, value.Value, err)
+		}
+		var acquire AcquireRequest
+		if err := decodeRequest(&acquire, `{"name":"a","owner":"o","value":`+text+`}`); err != nil || acquire.Value != want {
+			t.Errorf("%.80s: got %.80q, %v", text, acquire.Value, err)
+		}
+	}
+	for _, text := range []string{
+		"1", "true", "null", "[]", "{}", `"\u0000"`, `"a\u0000b"`, "\"a\nb\"", "\"\xff\"", `"\ud800"`, `"` + strings.Repeat("v", MaxValue+1) + `"`, `"` + strings.Repeat("é", MaxValue/2) + `x"`,
+	} {
+		body := `{"session":"s","token":1,"name":"a","value":` + text + `}`
+		wantInvalid(t, body, decodeRequest(new(ValueRequest), body), "value")
+		body = `{"name":"a","owner":"o","value":` + text + `}`
+		wantInvalid(t, body, decodeRequest(new(AcquireRequest), body), "value")
+	}
+}
+
+// TestLabels: a map is as strict as a message.
+func TestLabels(t *testing.T) {
+	many := func(n int) string {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf(`"k%d":"v"`, i))
+		}
+		return "{" + strings.Join(keys, ",") + "}"
+	}
+	for labels, want := range map[string]map[string]string{
+		`{}`: {}, `{"a":""}`: {"a": ""}, ` { "a" : "b" , "c":"d" } `: {"a": "b", "c": "d"}, `{"\u0061":"\u00e9"}`: {"a": "é"},
+		`{"` + strings.Repeat("k", MaxLabel) + `":"` + strings.Repeat("v", MaxLabelValue) + `"}`: {strings.Repeat("k", MaxLabel): strings.Repeat("v", MaxLabelValue)},
+		many(MaxLabels): nil,
+	} {
+		var session SessionRequest
+		if err := decodeRequest(&session, `{"owner":"o","labels":`+labels+`}`); err != nil || want != nil && !maps.Equal(session.Labels, want) {
+			t.Errorf("%.80s: got %v, %v", labels, session.Labels, err)
+		}
+	}
+	for _, c := range []struct{ labels, field string }{
+		{`null`, "labels"}, {`[]`, "labels"}, {`"a"`, "labels"}, {`1`, "labels"}, {`{"a"}`, "labels.a"}, {`{"a":}`, "labels.a"}, {`{a:"b"}`, "labels"}, {`{"a":"b",}`, "labels"},
+		{`{"a":"b" "c":"d"}`, "labels"}, {`{"a":1}`, "labels.a"}, {`{"a":null}`, "labels.a"}, {`{"a":{"b":"c"}}`, "labels.a"}, {`{"a":["b"]}`, "labels.a"}, {`{"a":"b","a":"b"}`, "labels.a"},
+		{`{"a":"b","\u0061":"c"}`, "labels.a"}, {`{"":"b"}`, "labels."}, {`{"a":"\u0000"}`, "labels.a"}, {`{"a":"x\ny"}`, "labels.a"}, {`{"a":"\ud800"}`, "labels.a"}, {"{\"a\":\"\xff\"}", "labels.a"},
+		{`{"a\tb":"c"}`, "labels.a\tb"}, {`{"` + strings.Repeat("k", MaxLabel+1) + `":""}`, "labels." + strings.Repeat("k", 64) + "…"}, {`{"a":"` + strings.Repeat("v", MaxLabelValue+1) + `"}`, "labels.a"},
+		{many(MaxLabels + 1), "labels"}, {strings.Repeat(`{"a":`, 10000), "labels.a"},
+	} {
+		body := `{"owner":"o","labels":` + c.labels + `}`
+		err := decodeRequest(new(SessionRequest), body)
+		var problem *Error
+		if !errors.As(err, &problem) || problem.Code != ErrInvalid || problem.Field != c.field {
+			t.Errorf("%.80s: got %v, want field %q refused", body, err, c.field)
 		}
 	}
 }
@@ -121,6 +203,13 @@ func TestDecodeRefusesWrongTexts(t *testing.T) {
 		{"role", func() request { return new(AddRequest) }, `{"name":"n","address":"h:1","role":%s}`},
 		{"name", func() request { return new(RemoveRequest) }, `{"name":%s}`},
 		{"name", func() request { return new(DemoteRequest) }, `{"name":%s}`},
+		{"session", func() request { return new(ConvertRequest) }, `{"request":1,"of":2,"token":1,"name":"a","mode":"shared","session":%s}`},
+		{"name", func() request { return new(ConvertRequest) }, `{"request":1,"of":2,"token":1,"session":"s","mode":"shared","name":%s}`},
+		{"mode", func() request { return new(ConvertRequest) }, `{"request":1,"of":2,"token":1,"session":"s","name":"a","mode":%s}`},
+		{"name", func() request { return new(CheckRequest) }, `{"token":1,"name":%s}`},
+		{"session", func() request { return new(ValueRequest) }, `{"token":1,"name":"a","value":"","session":%s}`},
+		{"name", func() request { return new(ValueRequest) }, `{"token":1,"session":"s","value":"","name":%s}`},
+		{"name", func() request { return new(ForceReleaseRequest) }, `{"token":1,"reason":"r","name":%s}`},
 	}
 	for _, field := range fields {
 		for _, text := range textsRefused {
@@ -145,8 +234,7 @@ func TestAcquireRefused(t *testing.T) {
 		{`{"name":"a","owner":"o","ttl_ms":5000,"ttl_ms":5000}`, "ttl_ms"}, {`{"name":"a","name":"a","owner":"o"}`, "name"},
 		{`{"name":"a","n\u0061me":"b","owner":"o"}`, "name"}, {`{"owner":"o","locks":[{"name":"a","name":"b"}]}`, "locks[0].name"},
 		{`{"owner":"o","locks":[{"name":"a"},{"name":"b","x":1}]}`, "locks[1].x"}, {`{"owner":"o","locks":[{"name":"a","owner":"o"}]}`, "locks[0].owner"},
-		{`{"name":"a","owner":"o","priority":1}`, "priority"}, {`{"name":"a","owner":"o","max_hold_ms":1}`, "max_hold_ms"},
-		{`{"name":"a","owner":"o","lock_delay_ms":1}`, "lock_delay_ms"}, {`{"name":"a","owner":"o","value":"v"}`, "value"},
+		{`{"owner":"o","locks":[{"name":"a","priority":1}]}`, "locks[0].priority"}, {`{"name":"a","owner":"o","max_hold_ms":1}`, "max_hold_ms"},
 		{`{"` + strings.Repeat("k", 100) + `":1}`, strings.Repeat("k", 64) + "…"},
 		{`{"x":` + strings.Repeat("[", 30000) + `}`, "x"}, {`{"name":` + strings.Repeat("[", 30000) + `}`, "name"}, {`{"locks":` + strings.Repeat("[", 30000) + `}`, "locks[0]"},
 		// which locks
@@ -210,6 +298,13 @@ func TestAccepted(t *testing.T) {
 		{new(AcquireRequest), `{"name":"a","owner":"o","ttl_ms":86400000,"wait_ms":0}`, &AcquireRequest{Name: "a", Owner: "o", TTLMS: 86400000}},
 		{new(AcquireRequest), `{"name":"a","session":"s","request":9007199254740991,"done":9007199254740991,"task":"t"}`, &AcquireRequest{Name: "a", Session: "s", Request: MaxRequest, Done: MaxRequest, Task: "t"}},
 		{new(AcquireRequest), `{"owner":"o","locks":[{"name":"a"},{"name":"b","mode":"shared","limit":3},{"name":"c","mode":"exclusive"}]}`, &AcquireRequest{Owner: "o", Locks: []LockRequest{{Name: "a"}, {Name: "b", Mode: ModeShared, Limit: 3}, {Name: "c", Mode: ModeExclusive}}}},
+		{new(AcquireRequest), `{"name":"a","owner":"o","priority":-1000,"max_hold_ms":500,"lock_delay_ms":1,"value":"v"}`, &AcquireRequest{Name: "a", Owner: "o", Priority: -1000, MaxHoldMS: 500, LockDelayMS: 1, Value: "v"}},
+		{new(AcquireRequest), `{"name":"a","owner":"o","wait_ms":0,"priority":0,"max_hold_ms":0,"lock_delay_ms":0,"value":""}`, &AcquireRequest{Name: "a", Owner: "o"}},
+		{new(AcquireRequest), `{"name":"a","owner":"o","priority":1000,"max_hold_ms":86400000,"lock_delay_ms":86400000}`, &AcquireRequest{Name: "a", Owner: "o", Priority: 1000, MaxHoldMS: 86400000, LockDelayMS: 86400000}},
+		{new(ConvertRequest), `{"session":"s","request":2,"of":1,"token":"7","name":"a","mode":"shared","limit":3,"wait_ms":9}`, &ConvertRequest{Session: "s", Request: 2, Of: 1, Token: 7, Name: "a", Mode: ModeShared, Limit: 3, WaitMS: 9}},
+		{new(ConvertRequest), `{"session":"s","request":1,"of":2,"token":7,"name":"a","mode":"exclusive"}`, &ConvertRequest{Session: "s", Request: 1, Of: 2, Token: 7, Name: "a", Mode: ModeExclusive}},
+		{new(CheckRequest), `{"name":"a","token":7}`, &CheckRequest{Name: "a", Token: 7}},
+		{new(ForceReleaseRequest), `{"name":"a","token":7,"reason":"r","lock_delay_ms":0}`, &ForceReleaseRequest{Name: "a", Token: 7, Reason: "r"}},
 		{new(RenewRequest), `{"session":"s","done":0,"ttl_ms":1001}`, &RenewRequest{Session: "s", TTLMS: 1001}},
 		{new(ReleaseRequest), `{"session":"s","request":1,"token":"17","name":"a"}`, &ReleaseRequest{Session: "s", Request: 1, Token: 17, Name: "a"}},
 		{new(CancelRequest), `{}`, &CancelRequest{}},
@@ -264,7 +359,15 @@ func TestEveryNumberAndTextIsBounded(t *testing.T) {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			_, number := numberBounds[name]
 			_, text := textBounds[name]
-			switch field.Type.Kind() {
+			kind := field.Type
+			if kind.Kind() == reflect.Pointer {
+				kind = kind.Elem()
+			}
+			switch kind.Kind() {
+			case reflect.Map:
+				if field.Type != reflect.TypeFor[map[string]string]() {
+					t.Errorf("%s.%s is a map that Decode does not know", message, field.Name)
+				}
 			case reflect.Int64, reflect.Uint64:
 				if !number {
 					t.Errorf("%s.%s has no bounds", message, field.Name)
@@ -283,7 +386,8 @@ func TestEveryNumberAndTextIsBounded(t *testing.T) {
 	}
 	for _, message := range []request{
 		new(AcquireRequest), new(RenewRequest), new(ReleaseRequest), new(CancelRequest), new(SessionRequest), new(SessionCloseRequest),
-		new(TransferRequest), new(AddRequest), new(RemoveRequest), new(DemoteRequest), new(RaiseRequest),
+		new(TransferRequest), new(AddRequest), new(RemoveRequest), new(DemoteRequest), new(RaiseRequest), new(ConvertRequest), new(CheckRequest),
+		new(ValueRequest), new(ForceReleaseRequest),
 	} {
 		walk(reflect.TypeOf(message).Elem())
 	}
@@ -294,7 +398,7 @@ func TestEveryNumberAndTextIsBounded(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"a","owner":"o"}`, `{"locks":[{"name":"a","mode":"shared","limit":3}],"session":"s","request":7,"done":6}`,
-		`{"name":"\ud83d\udd12","ttl_ms":15000,"wait_ms":0}`, `{"name":"\ud800"}`, `{"ttl_ms":1e3}`, `{`, "\ufeff{}", `{"name":"a","name":"b"}`,
+		`{"name":"\ud83d\udd12","ttl_ms":15000,"wait_ms":0}`, `{"owner":"o","labels":{"a":"b"}}`, `{"name":"a","owner":"o","priority":-5,"value":"\n"}`, `{"name":"\ud800"}`, `{"ttl_ms":1e3}`, `{`, "\ufeff{}", `{"name":"a","name":"b"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -319,6 +423,10 @@ func FuzzDecode(f *testing.F) {
 		_ = strict.Validate()
 		var release ReleaseRequest
 		_ = Decode(data, &release)
+		var session SessionRequest
+		if Decode(data, &session) == nil && session.Owner != "" && session.Validate() != nil {
+			t.Fatalf("%q: decoded, but %v", data, session.Validate())
+		}
 	})
 }
 

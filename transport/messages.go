@@ -41,6 +41,11 @@ type AcquireRequest struct {
 	TTLMS   int64         `json:"ttl_ms,omitempty"`
 	Owner   string        `json:"owner,omitempty"`
 	WaitMS  int64         `json:"wait_ms,omitempty"`
+
+	Priority    int64  `json:"priority,omitempty"`      // higher ones stand before lower ones in the queue
+	MaxHoldMS   int64  `json:"max_hold_ms,omitempty"`   // the hold ends then, whatever the renewals; 0 is never
+	LockDelayMS int64  `json:"lock_delay_ms,omitempty"` // how long the locks stay free after an unclean end
+	Value       string `json:"value,omitempty"`         // kept with the hold for others to read
 }
 
 // GrantedLock is one lock of a grant, with its own token.
@@ -69,8 +74,9 @@ type AcquireResponse struct {
 	// LeaseMS is how long the lease lasts counted from the moment this very
 	// call was sent (R9, "lease as the client sees it").
 	LeaseMS int64 `json:"lease_ms"`
-	// HoldMS is the same for the maximum hold, and absent without one.
-	HoldMS   int64           `json:"hold_ms,omitempty"`
+	// HoldMS is the same for the maximum hold, which renewals do not extend, and
+	// nil without one.
+	HoldMS   *int64          `json:"hold_ms,omitempty"`
 	Owner    string          `json:"owner,omitempty"`
 	Request  uint64          `json:"request,omitempty"`
 	Replayed bool            `json:"replayed"`
@@ -89,6 +95,64 @@ func (r AcquireResponse) MarshalJSON() ([]byte, error) {
 	}
 	type granted AcquireResponse
 	return json.Marshal(granted(r))
+}
+
+// ConvertRequest is the body of POST /v1/convert: it changes the mode of the lock
+// Name that the request numbered Of was granted with Token. It has a number of its
+// own, by which it is repeated, awaited and cancelled. The answer is an
+// AcquireResponse with that number and the lock's new token.
+type ConvertRequest struct {
+	Session string `json:"session"`
+	Request uint64 `json:"request"`
+	Of      uint64 `json:"of"`
+	Token   Token  `json:"token"`
+	Name    string `json:"name"`
+	Mode    string `json:"mode"`
+	Limit   int64  `json:"limit,omitempty"`
+	WaitMS  int64  `json:"wait_ms,omitempty"`
+}
+
+// CheckRequest is the body of POST /v1/check: is Token that of a present holder?
+type CheckRequest struct {
+	Name  string `json:"name"`
+	Token Token  `json:"token"`
+}
+
+// CheckResponse says that it is, and whose; otherwise the answer is
+// ErrStaleToken. Of several holders that share the token it tells one.
+type CheckResponse struct {
+	Valid       bool   `json:"valid"`
+	Owner       string `json:"owner"`
+	Mode        string `json:"mode"`
+	RemainingMS int64  `json:"remaining_ms"`
+}
+
+// ValueRequest is the body of POST /v1/value: the holder changes what is kept with
+// its hold. Value may be empty, but must be there.
+type ValueRequest struct {
+	Session string  `json:"session"`
+	Request uint64  `json:"request,omitempty"`
+	Token   Token   `json:"token"`
+	Name    string  `json:"name"`
+	Value   *string `json:"value"`
+}
+
+// ValueResponse answers it.
+type ValueResponse struct{}
+
+// ForceReleaseRequest is the body of POST /v1/force-release: an operator ends the
+// holds of Name that have Token. Afterwards nobody is granted the lock for
+// LockDelayMS, or for what its holder had asked for if that is longer.
+type ForceReleaseRequest struct {
+	Name        string `json:"name"`
+	Token       Token  `json:"token"`
+	Reason      string `json:"reason"`
+	LockDelayMS int64  `json:"lock_delay_ms,omitempty"`
+}
+
+// ForceReleaseResponse counts the holds that were ended.
+type ForceReleaseResponse struct {
+	Released int64 `json:"released"`
 }
 
 // RenewRequest is the body of POST /v1/renew; TTLMS changes the session's TTL.
@@ -150,9 +214,11 @@ type CancelResponse struct {
 }
 
 // SessionRequest is the body of POST /v1/session.
+// Labels are for people to find the session by.
 type SessionRequest struct {
-	Owner string `json:"owner"`
-	TTLMS int64  `json:"ttl_ms,omitempty"`
+	Owner  string            `json:"owner"`
+	TTLMS  int64             `json:"ttl_ms,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // SessionResponse answers it with 201. The lease lasts TTLMS, counted from when

@@ -38,6 +38,13 @@ func requiredText(name, text string) *Error {
 	return checkText(name, name, text)
 }
 
+func requiredNumber(name string, value int64) *Error {
+	if value == 0 {
+		return invalid(name, "is required")
+	}
+	return checkNumber(name, name, value)
+}
+
 // whole brings an unsigned number into the range of the checks without wrapping.
 func whole(value uint64) int64 { return int64(min(value, 1<<62)) }
 
@@ -58,7 +65,8 @@ func (r *AcquireRequest) Requested() []LockRequest {
 // Validate checks everything but the Idempotency-Key. The error is an *Error
 // that names the field.
 func (r *AcquireRequest) Validate() error {
-	return firstError(r.checkLocks(), r.checkIdentity(), optionalNumber("wait_ms", r.WaitMS))
+	return firstError(r.checkLocks(), r.checkIdentity(), optionalNumber("wait_ms", r.WaitMS), optionalNumber("priority", r.Priority),
+		optionalNumber("max_hold_ms", r.MaxHoldMS), optionalNumber("lock_delay_ms", r.LockDelayMS), optionalText("value", r.Value))
 }
 
 // ValidateKey checks the Idempotency-Key that came with the request; key is
@@ -168,6 +176,43 @@ func (r *AcquireRequest) checkIdentity() *Error {
 }
 
 // Validate checks the fields. The error is an *Error that names the field.
+func (r *ConvertRequest) Validate() error {
+	var itself *Error
+	if r.Of == r.Request {
+		itself = invalid("of", "must be another number than request")
+	}
+	mode := requiredText("mode", r.Mode)
+	if mode == nil {
+		mode = checkLock("", LockRequest{Name: r.Name, Mode: r.Mode, Limit: r.Limit})
+	}
+	return firstError(requiredText("session", r.Session), requiredNumber("request", whole(r.Request)), requiredNumber("of", whole(r.Of)), itself,
+		requiredNumber("token", whole(uint64(r.Token))), requiredText("name", r.Name), mode, optionalNumber("wait_ms", r.WaitMS))
+}
+
+// Validate checks the fields. The error is an *Error that names the field.
+func (r *CheckRequest) Validate() error {
+	return firstError(requiredText("name", r.Name), requiredNumber("token", whole(uint64(r.Token))))
+}
+
+// Validate checks the fields. The error is an *Error that names the field.
+func (r *ValueRequest) Validate() error {
+	var value *Error
+	if r.Value == nil {
+		value = invalid("value", "is required")
+	} else {
+		value = checkValue("value", *r.Value)
+	}
+	return firstError(requiredText("session", r.Session), optionalNumber("request", whole(r.Request)), requiredNumber("token", whole(uint64(r.Token))),
+		requiredText("name", r.Name), value)
+}
+
+// Validate checks the fields. The error is an *Error that names the field.
+func (r *ForceReleaseRequest) Validate() error {
+	return firstError(requiredText("name", r.Name), requiredNumber("token", whole(uint64(r.Token))), requiredText("reason", r.Reason),
+		optionalNumber("lock_delay_ms", r.LockDelayMS))
+}
+
+// Validate checks the fields. The error is an *Error that names the field.
 func (r *RenewRequest) Validate() error {
 	return firstError(requiredText("session", r.Session), optionalNumber("done", whole(r.Done)),
 		optionalNumber("ttl_ms", r.TTLMS))
@@ -212,7 +257,7 @@ func (r *CancelRequest) ValidateKey(key string) error {
 
 // Validate checks the fields. The error is an *Error that names the field.
 func (r *SessionRequest) Validate() error {
-	return firstError(requiredText("owner", r.Owner), optionalNumber("ttl_ms", r.TTLMS))
+	return firstError(requiredText("owner", r.Owner), optionalNumber("ttl_ms", r.TTLMS), checkLabels("labels", r.Labels))
 }
 
 // Validate checks the fields. The error is an *Error that names the field.
