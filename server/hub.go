@@ -55,7 +55,7 @@ func (h *hub) forget(w *waiter) {
 	}
 }
 
-// applied tells the waiters what an entry did. It is the state machine's sink.
+// applied tells the waiters what an entry did.
 func (h *hub) applied(r *fsm.Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

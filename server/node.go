@@ -25,6 +25,8 @@ type Node struct {
 	machine *fsm.Machine
 	replica *replica.Replica
 	hub     *hub
+	events  *eventLog
+	readers readers                    // of events
 	leader  atomic.Pointer[leadership] // set while this node is at work as leader
 	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
 	probes  probes
@@ -69,7 +71,7 @@ func Start(config Config) (*Node, error) {
 		}
 	}
 	n := &Node{
-		config: config, log: config.Logger, hub: newHub(), draining: make(chan struct{}), failed: make(chan error, 1),
+		config: config, log: config.Logger, hub: newHub(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
 		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
 	}
@@ -81,7 +83,15 @@ func Start(config Config) (*Node, error) {
 	}
 	n.work.Go(n.followLeadership)
 	n.work.Go(n.findCluster)
+	n.work.Go(func() { n.events.run(n.ctx) })
 	return n, nil
+}
+
+// applied is the state machine's sink: it is called under the machine's lock, in the order of the log, so what it calls
+// never blocks, and never asks how many callers there are that want to know.
+func (n *Node) applied(r *fsm.Result) {
+	n.hub.applied(r)
+	n.events.applied(r)
 }
 
 // ownHostPatience is how long this node's own name may be unknown: a container's name appears a moment after it.
@@ -136,7 +146,7 @@ func (n *Node) open() (err error) {
 	if err != nil {
 		return err
 	}
-	n.machine = fsm.NewMachine(n.hub.applied, n.fail)
+	n.machine = fsm.NewMachine(n.applied, n.fail)
 	n.replica, err = replica.Open(replica.Config{
 		ID: n.dir.self().String(), Address: peer.Address(advertise, n.dir.identity.Incarnation), Dir: n.dir.path,
 		New: !n.dir.identity.Opened, FSM: n.machine, Stream: n.port.Raft(), Timing: timing,

@@ -68,6 +68,7 @@ var routes = map[string]map[string]route{
 	"/v1/cluster":          {"GET": get(bare((*Node).readCluster))},
 	"/v1/cluster/transfer": {"POST": post((*Node).transfer)},
 	"/v1/cluster/remove":   {"POST": post((*Node).removeMember)},
+	"/v1/events":           {"GET": hereOnly(get((*Node).readEvents, "prefix", "after"))},
 	"/livez":               {"GET": local((*Node).livez)},
 	"/readyz":              {"GET": local((*Node).readyz)},
 }
@@ -139,8 +140,9 @@ func bare(run func(*Node, *call) (reply, error)) func(*Node, *call) (handler, er
 }
 
 // local makes a route that every node answers for itself.
-func local(run func(*Node, *call) (reply, error)) route {
-	r := get(bare(run))
+func local(run func(*Node, *call) (reply, error)) route { return hereOnly(get(bare(run))) }
+
+func hereOnly(r route) route {
 	r.here = true
 	return r
 }
@@ -318,6 +320,10 @@ func (n *Node) answer(w http.ResponseWriter, c *call, out reply, err error) {
 			wire = n.internal(c, err)
 		}
 		transport.WriteError(w, wire)
+		return
+	}
+	if write, ok := out.body.(stream); ok {
+		write(w)
 		return
 	}
 	body, err := json.Marshal(out.body)
