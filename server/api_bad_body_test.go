@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,8 @@ type field struct{ name, value, kind string }
 var goodBodies = map[string][][]field{
 	"/v1/acquire": {
 		{{"name", `"n"`, "text 512"}, {"mode", `"shared"`, "mode"}, {"limit", `3`, "1 to 1000000"}, {"owner", `"o"`, "text 256"},
-			{"ttl_ms", `5000`, "500 to 86400000"}, {"wait_ms", `0`, "0 to 300000"}},
+			{"ttl_ms", `5000`, "500 to 86400000"}, {"wait_ms", `0`, "0 to 300000"}, {"priority", `-3`, "-1000 to 1000"}, {"max_hold_ms", `5000`, "0 or 500 to 86400000"},
+			{"lock_delay_ms", `5000`, "0 to 86400000"}, {"value", `"v"`, "value 4096"}},
 		{{"name", `"n"`, "text 512"}, {"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"},
 			{"done", `6`, "0 to 7"}, {"task", `"t"`, "text 256"}},
 		{{"locks", `[{"name":"n"}]`, "list"}, {"owner", `"o"`, "text 256"}},
@@ -28,8 +30,14 @@ var goodBodies = map[string][][]field{
 	"/v1/renew": {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"done", `6`, "0 to 9007199254740991"}, {"ttl_ms", `5000`, "500 to 86400000"}}},
 	"/v1/release": {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"},
 		{"token", `7`, "token"}, {"name", `"n"`, "text 512"}}},
-	"/v1/cancel":           {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"}}},
-	"/v1/session":          {{{"owner", `"o"`, "text 256"}, {"ttl_ms", `5000`, "500 to 86400000"}}},
+	"/v1/cancel": {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"}}},
+	"/v1/convert": {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"}, {"of", `6`, "1 to 9007199254740991"},
+		{"token", `7`, "token"}, {"name", `"n"`, "text 512"}, {"mode", `"shared"`, "mode"}, {"limit", `3`, "1 to 1000000"}, {"wait_ms", `0`, "0 to 300000"}}},
+	"/v1/check": {{{"name", `"n"`, "text 512"}, {"token", `7`, "token"}}},
+	"/v1/value": {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}, {"request", `7`, "1 to 9007199254740991"}, {"token", `7`, "token"},
+		{"name", `"n"`, "text 512"}, {"value", `"v"`, "value 4096"}}},
+	"/v1/force-release":    {{{"name", `"n"`, "text 512"}, {"token", `7`, "token"}, {"reason", `"r"`, "text 1024"}, {"lock_delay_ms", `5000`, "0 to 86400000"}}},
+	"/v1/session":          {{{"owner", `"o"`, "text 256"}, {"ttl_ms", `5000`, "500 to 86400000"}, {"labels", `{"a":"b"}`, "labels"}}},
 	"/v1/session/close":    {{{"session", `"00112233445566778899aabbccddeeff"`, "text 128"}}},
 	"/v1/raise":            {{{"above", `1000`, "1 to 4503599627370496"}, {"reason", `"r"`, "text 1024"}}},
 	"/v1/cluster/transfer": {{{"to", `"nobody"`, "text 512"}}},
@@ -68,8 +76,12 @@ var (
 		`null`, `true`, `""`, `0`, `"0"`, `-1`, `"-1"`, `1.0`, `"1.0"`, `1e3`, `"1e3"`, `01`, `"01"`, `"+1"`, `" 1"`, `"1 "`, `"0x1"`, `0x1`, `[1]`, `{}`,
 		`9007199254740992`, `"9007199254740992"`, `9007199254740993`, `"9007199254740993"`, `18446744073709551616`, `18446744073709551617`, `"18446744073709551617"`,
 	}
-	notBools = []string{`null`, `0`, `1`, `"true"`, `"yes"`, `True`, `TRUE`, `tru`, `truee`, `[]`, `{}`, `[true]`}
-	notLists = []string{`null`, `true`, `1`, `"n"`, `{}`, `[]`, `{"name":"n"}`}
+	notBools  = []string{`null`, `0`, `1`, `"true"`, `"yes"`, `True`, `TRUE`, `tru`, `truee`, `[]`, `{}`, `[true]`}
+	notValues = []string{
+		`null`, `true`, `0`, `5`, `[]`, `{}`, `["v"]`, `v`, `'v'`, `"\u0000"`, `"a\u0000b"`, "\"a\nb\"", "\"\x00\"", `"\ud800"`, `"\udc00"`, "\"\xff\"", "\"\xc0\xaf\"", `"\x41"`, `"\u12"`,
+	}
+	notLabels = []string{`null`, `true`, `1`, `"a"`, `[]`, `[{"a":"b"}]`, `["a"]`}
+	notLists  = []string{`null`, `true`, `1`, `"n"`, `{}`, `[]`, `{"name":"n"}`}
 )
 
 // badValues gives everything that a field of a kind must not take.
@@ -82,6 +94,12 @@ func badValues(kind string) []string {
 		return notBools
 	case kind == "list":
 		return notLists
+	case kind == "labels":
+		return notLabels
+	case scan(kind, "value %d", &most):
+		return append([]string{quoted(strings.Repeat("v", int(most)+1)), quoted(strings.Repeat("ä", int(most)/2) + "v")}, notValues...)
+	case scan(kind, "0 or %d to %d", &low, &high):
+		return append(badValues(fmt.Sprintf("%d to %d", low, high)), "1")
 	case kind == "mode":
 		return append([]string{`"Exclusive"`, `"EXCLUSIVE"`, `"write"`, `" shared"`, `"shared "`}, notTexts...)
 	case scan(kind, "text %d", &most):
@@ -89,7 +107,11 @@ func badValues(kind string) []string {
 	case scan(kind, "%d to %d", &low, &high):
 		values := append(slices.Clone(notIntegers), beyondIntegers[:3]...)
 		values = append(values, fmt.Sprint(high+1), fmt.Sprint(low-1))
-		return append(values, beyondIntegers[3:]...)
+		values = append(values, beyondIntegers[3:]...)
+		return slices.DeleteFunc(values, func(text string) bool { // a number may be below zero
+			n, err := strconv.ParseInt(text, 10, 64)
+			return err == nil && n >= low && n <= high && fmt.Sprint(n) == text
+		})
 	}
 	panic(kind)
 }
@@ -215,6 +237,29 @@ func TestAPIMissingAndContradictingFields(t *testing.T) {
 					{"/v1/cancel", `{"session":` + id + `}`, "request"},
 					{"/v1/cancel", `{"request":1}`, "session"},
 					{"/v1/cancel", `{"session":"zz","request":1}`, "session"},
+					{"/v1/convert", `{}`, "session"},
+					{"/v1/convert", `{"session":` + id + `}`, "request"},
+					{"/v1/convert", `{"session":` + id + `,"request":1}`, "of"},
+					{"/v1/convert", `{"session":` + id + `,"request":1,"of":1,"token":1,"name":"n","mode":"shared"}`, "of"},
+					{"/v1/convert", `{"session":` + id + `,"request":2,"of":1}`, "token"},
+					{"/v1/convert", `{"session":` + id + `,"request":2,"of":1,"token":1}`, "name"},
+					{"/v1/convert", `{"session":` + id + `,"request":2,"of":1,"token":1,"name":"n"}`, "mode"},
+					{"/v1/convert", `{"session":` + id + `,"request":2,"of":1,"token":1,"name":"n","mode":"exclusive","limit":2}`, "limit"},
+					{"/v1/convert", `{"session":"zz","request":2,"of":1,"token":1,"name":"n","mode":"exclusive"}`, "session"},
+					{"/v1/convert", `{"session":` + id + `,"request":2,"of":1,"token":1,"name":"n","mode":"exclusive","done":1}`, "done"},
+					{"/v1/check", `{}`, "name"},
+					{"/v1/check", `{"name":"n"}`, "token"},
+					{"/v1/check", `{"token":1}`, "name"},
+					{"/v1/value", `{}`, "session"},
+					{"/v1/value", `{"session":` + id + `,"name":"n","value":"v"}`, "token"},
+					{"/v1/value", `{"session":` + id + `,"token":1,"value":"v"}`, "name"},
+					{"/v1/value", `{"session":` + id + `,"token":1,"name":"n"}`, "value"},
+					{"/v1/force-release", `{}`, "name"},
+					{"/v1/force-release", `{"name":"n","reason":"r"}`, "token"},
+					{"/v1/force-release", `{"name":"n","token":1}`, "reason"},
+					{"/v1/session", `{"owner":"o","labels":{"a":1}}`, "labels.a"},
+					{"/v1/session", `{"owner":"o","labels":{"a":"b","a":"b"}}`, "labels.a"},
+					{"/v1/session", `{"owner":"o","labels":{"":"b"}}`, "labels."},
 					{"/v1/session", `{}`, "owner"},
 					{"/v1/session/close", `{}`, "session"},
 					{"/v1/session/close", `{"session":"zz"}`, "session"},

@@ -82,6 +82,7 @@ func TestAPIQueries(t *testing.T) {
 					{"/v1/locks?limit=5.0", "limit"}, {"/v1/locks?limit=05", "limit"}, {"/v1/locks?limit=%2B5", "limit"}, {"/v1/locks?limit=+5", "limit"}, {"/v1/locks?limit=0x5", "limit"},
 					{"/v1/locks?limit=ten", "limit"}, {"/v1/locks?limit=18446744073709551617", "limit"}, {"/v1/locks?limit=5&limit=5", "limit"},
 					{"/v1/locks?held=", "held"}, {"/v1/locks?held=yes", "held"}, {"/v1/locks?held=1", "held"}, {"/v1/locks?held=T", "held"}, {"/v1/locks?held=TRUE", "held"}, {"/v1/locks?waiting=0", "waiting"}, {"/v1/locks?waiting=maybe", "waiting"},
+					{"/v1/locks?sort=", "sort"}, {"/v1/locks?sort=Name", "sort"}, {"/v1/locks?sort=waiting", "sort"}, {"/v1/locks?sort=held&sort=held", "sort"}, {"/v1/sessions?sort=held", "sort"},
 					{"/v1/locks?prefix=%ff", "prefix"}, {"/v1/locks?prefix=%00", "prefix"}, {"/v1/locks?prefix=" + strings.Repeat("n", 513), "prefix"},
 					{"/v1/locks?after=%ff", "after"}, {"/v1/locks?after=" + strings.Repeat("n", 513), "after"}, {"/v1/locks?name=n", "name"},
 					{"/v1/sessions?limit=0", "limit"}, {"/v1/sessions?after=x", "after"}, {"/v1/sessions?after=-1", "after"}, {"/v1/sessions?after=18446744073709551616", "after"}, {"/v1/sessions?after=01", "after"},
@@ -147,7 +148,7 @@ func TestAPIHeaders(t *testing.T) {
 				}
 				for path, body := range map[string]string{
 					"/v1/acquire": object(goodBodies["/v1/acquire"][1]), "/v1/cancel": good["/v1/cancel"], "/v1/session": good["/v1/session"], "/v1/session/close": good["/v1/session/close"],
-					"/v1/release": good["/v1/release"], "/v1/renew": good["/v1/renew"], "/v1/raise": good["/v1/raise"], "/v1/cluster/transfer": good["/v1/cluster/transfer"], "/v1/cluster/remove": good["/v1/cluster/remove"],
+					"/v1/release": good["/v1/release"], "/v1/renew": good["/v1/renew"], "/v1/raise": good["/v1/raise"], "/v1/convert": good["/v1/convert"], "/v1/check": good["/v1/check"], "/v1/value": good["/v1/value"], "/v1/force-release": good["/v1/force-release"], "/v1/cluster/transfer": good["/v1/cluster/transfer"], "/v1/cluster/remove": good["/v1/cluster/remove"],
 				} {
 					a.step(node, step{"POST " + path, body, []string{"Idempotency-Key", "a-good-key"}, 400, invalid})
 				}

@@ -291,6 +291,9 @@ func match(path string, want, got any, vars map[string]string) string {
 		}
 	case string:
 		if p := placeholder.FindStringSubmatch(want); p != nil {
+			if list, ok := got.([]any); p[1] == "list" && ok && list != nil {
+				return ""
+			}
 			text := fmt.Sprint(got)
 			_, isText := got.(string)
 			numeric := p[1] == "number" || p[1] == "token"

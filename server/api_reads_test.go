@@ -12,16 +12,16 @@ import (
 func TestAPILock(t *testing.T) {
 	apiBubble(t, pawltest.Options{}, func(a *api) {
 		a.tables([]step{
-			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","holders":[],"queue":[],"history":[],"delay_remaining_ms":0}`},
+			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","holders":[],"queue":[],"history":"<list>","delay_remaining_ms":0}`},
 			{"POST /v1/session", `{"owner":"w","ttl_ms":60000}`, nil, 201, `{"session":"<session:w>","ttl_ms":60000}`},
 			{"POST /v1/acquire", `{"name":"a","owner":"h","ttl_ms":60000}`, []string{"Traceparent", trace}, 200,
 				`{"granted":true,"session":"<session:s>","token":"<token:t>","locks":[{"name":"a","mode":"exclusive","token":"<token>"}],"ttl_ms":60000,"lease_ms":60000,"owner":"h","replayed":false}`},
 			{"POST /v1/acquire", `{"locks":[{"name":"a","mode":"shared","limit":4},{"name":"b"}],"session":"${w}","request":1,"task":"job","wait_ms":1}`, nil, 202,
 				`{"granted":false,"request":1,"queue":[{"name":"a","position":1},{"name":"b","position":1}]}`},
-			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","mode":"exclusive","history":[],"delay_remaining_ms":0,
+			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","mode":"exclusive","history":"<list>","delay_remaining_ms":0,
 				"holders":[{"owner":"h","mode":"exclusive","token":${t},"held_ms":"<number>","remaining_ms":"<number>","session":"${s.short}","trace":"` + trace + `"}],
-				"queue":[{"owner":"w","task":"job","mode":"shared","waited_ms":"<number>","position":1,"waits_for":["a","b"]}]}`},
-			{"GET /v1/lock?consistency=linearizable&name=b", ``, nil, 200, `{"name":"b","history":[],"delay_remaining_ms":0,"holders":[],"queue":[{"owner":"w","task":"job","mode":"exclusive","waited_ms":"<number>","position":1,"waits_for":["a","b"]}]}`},
+				"queue":[{"owner":"w","task":"job","mode":"shared","priority":0,"session":"${w.short}","waited_ms":"<number>","position":1,"waits_for":["a","b"]}]}`},
+			{"GET /v1/lock?consistency=linearizable&name=b", ``, nil, 200, `{"name":"b","history":"<list>","delay_remaining_ms":0,"holders":[],"queue":[{"owner":"w","task":"job","mode":"exclusive","priority":0,"session":"${w.short}","waited_ms":"<number>","position":1,"waits_for":["a","b"]}]}`},
 			{"POST /v1/release", `{"session":"${s}","token":${t}}`, nil, 200, releasedA},
 			{"POST /v1/session/close", `{"session":"${w}"}`, nil, 200, `{"released":1}`},
 		})

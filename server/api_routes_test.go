@@ -44,7 +44,7 @@ func TestAPISharedAndLimit(t *testing.T) {
 			{"POST /v1/acquire", `{"name":"pool","mode":"shared","limit":3,"owner":"x"}`, nil, 409, `{"code":"mode_conflict","limit":2,"requested_limit":3}`},
 			{"POST /v1/acquire", `{"name":"pool","mode":"shared","limit":2,"owner":"2"}`, nil, 200, shared("s2", "t2", `,"limit":2`, "2")},
 			// One token for all of a shared period (R6).
-			{"GET /v1/lock?name=pool", ``, nil, 200, `{"name":"pool","mode":"shared","limit":2,"queue":[],"history":[],"delay_remaining_ms":0,"holders":[
+			{"GET /v1/lock?name=pool", ``, nil, 200, `{"name":"pool","mode":"shared","limit":2,"queue":[],"history":"<list>","delay_remaining_ms":0,"holders":[
 				{"owner":"1","mode":"shared","token":${t1},"held_ms":"<number>","remaining_ms":"<number>","session":"${s1.short}"},
 				{"owner":"2","mode":"shared","token":${t1},"held_ms":"<number>","remaining_ms":"<number>","session":"${s2.short}"}]}`},
 			{"POST /v1/acquire", `{"name":"pool","mode":"shared","limit":2,"owner":"3"}`, nil, 409, `{"code":"held","queue_length":0,"holders":[
@@ -80,7 +80,7 @@ func TestAPISession(t *testing.T) {
 			{"POST /v1/acquire", `{"name":"a","session":"${s}","request":1,"task":"job"}`, nil, 200, replaceAll(grant, "REPLAYED", "false")},
 			{"POST /v1/acquire", `{"name":"a","session":"${s}","request":1,"task":"job"}`, nil, 200, replaceAll(grant, "REPLAYED", "true")},
 			{"POST /v1/acquire", `{"name":"b","session":"${s}","request":1,"task":"job"}`, nil, 409, `{"code":"request_mismatch"}`},
-			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","mode":"exclusive","queue":[],"history":[],"delay_remaining_ms":0,"holders":[
+			{"GET /v1/lock?name=a", ``, nil, 200, `{"name":"a","mode":"exclusive","queue":[],"history":"<list>","delay_remaining_ms":0,"holders":[
 				{"owner":"me","task":"job","mode":"exclusive","token":${t},"held_ms":"<number>","remaining_ms":"<number>","session":"${s.short}"}]}`},
 			// A refused try finishes its number.
 			{"POST /v1/acquire", `{"name":"a","session":"${s}","request":2}`, nil, 409, `{"code":"held","queue_length":0,"holders":[

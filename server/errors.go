@@ -21,6 +21,9 @@ var codes = map[fsm.Code]transport.Code{
 	fsm.OverQuota:    transport.ErrQuota,
 	fsm.Exhausted:    transport.ErrTokensExhausted,
 	fsm.OwnSession:   transport.ErrInvalid,
+	fsm.SameMode:     transport.ErrInvalid,
+	fsm.Deadlock:     transport.ErrDeadlock,
+	fsm.Delayed:      transport.ErrDelayed,
 }
 
 // sentences says for people what each refusal means.
@@ -32,6 +35,9 @@ var sentences = map[fsm.Code]string{
 	fsm.NotHeld:     "this session holds no such grant",
 	fsm.Exhausted:   "no token below 2^53 is left",
 	fsm.OwnSession:  "this session belongs to one grant and takes no other requests",
+	fsm.SameMode:    "mode is the one that the hold has already",
+	fsm.Deadlock:    "waiting would be a deadlock: each of these waits for the next, and the last for the first",
+	fsm.Delayed:     "the lock is free, but in its lock-delay after an unclean end",
 }
 
 // refusal turns a refusing outcome into an error of the wire; nil for an outcome that is none.
@@ -52,6 +58,14 @@ func refusal(out fsm.Outcome) error {
 		e.Detail = "the quota is used up: " + string(out.Quota)
 	case fsm.OwnSession:
 		e.Field = "session"
+	case fsm.SameMode:
+		e.Field = "mode"
+	case fsm.Delayed:
+		e.RetryAfterMS = int64(out.Retry)
+	case fsm.Deadlock:
+		for _, s := range out.Cycle {
+			e.Cycle = append(e.Cycle, transport.Step{Task: s.Task, Owner: s.Owner, WaitsFor: s.WaitsFor, HeldBy: s.HeldBy})
+		}
 	}
 	return e
 }

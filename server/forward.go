@@ -54,7 +54,7 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 	}
 	whole, letGo := n.whileServing(c)
 	defer letGo()
-	if c.request.Method == http.MethodGet {
+	if c.reads {
 		// Nothing is lost when a read is given up, so a leader that was just cut off is not waited for (D01). A change is:
 		// whoever gives that up knows nothing.
 		limited, cancel := context.WithDeadline(whole, began.Add(passedReadLimit))
@@ -116,6 +116,7 @@ func (n *Node) forward(ctx context.Context, c *call, hostport, incarnation strin
 		out.Header.Set("Content-Type", transport.TypeJSON)
 	}
 	out.Header.Set(transport.HeaderForwarded, n.config.Name)
+	out.Header.Set(transport.HeaderClient, c.clientIP())
 	for _, h := range []string{transport.HeaderIdempotencyKey, "Traceparent"} {
 		if v := c.request.Header.Get(h); v != "" {
 			out.Header.Set(h, v)
@@ -128,7 +129,7 @@ func (n *Node) forward(ctx context.Context, c *call, hostport, incarnation strin
 // it only reads; else nobody knows.
 func (n *Node) forwardError(c *call, err error) error {
 	var dial *peer.DialError
-	if c.request.Method == http.MethodGet || errors.As(err, &dial) {
+	if c.reads || errors.As(err, &dial) {
 		return transport.NewError(transport.ErrNoLeader, "the leader cannot be reached from this node")
 	}
 	return transport.NewError(transport.ErrUnknownOutcome, "the leader gave no answer: repeat the request with the same number or key")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
-	"github.com/pawl-lock/pawl/server/replica"
 	"github.com/pawl-lock/pawl/transport"
 )
 
@@ -39,7 +38,7 @@ func (n *Node) acquire(c *call, r *transport.AcquireRequest) (reply, error) {
 	}
 	c.index = a.index
 	if err := refusal(a.outcome); err != nil {
-		return reply{}, describeConflict(err, r)
+		return reply{}, describeConflict(err, r.Requested())
 	}
 	if a.outcome.Code == fsm.OK {
 		if !repeatable && c.Err() != nil {
@@ -47,12 +46,17 @@ func (n *Node) acquire(c *call, r *transport.AcquireRequest) (reply, error) {
 		}
 		return n.granted(c, a.outcome.Grant, a)
 	}
-	return n.await(c, r, command, a, began)
+	return n.await(c, wait{
+		session: command.Session, number: command.Number, keyed: command.Keyed, locks: len(command.Locks),
+		until: began.Add(time.Duration(r.WaitMS) * time.Millisecond),
+	}, a)
 }
 
 // acquireCommand turns the message into a command. It looks the session up, because commands name it by number.
 func (n *Node) acquireCommand(c *call, r *transport.AcquireRequest) (*fsm.Acquire, error) {
-	command := &fsm.Acquire{Wait: uint64(r.WaitMS), Trace: traceOf(c.request)}
+	command := &fsm.Acquire{
+		Wait: uint64(r.WaitMS), Trace: traceOf(c.request), Priority: r.Priority, MaxHold: uint64(r.MaxHoldMS), Delay: uint64(r.LockDelayMS), Value: r.Value,
+	}
 	for _, l := range r.Requested() {
 		command.Locks = append(command.Locks, fsm.Want{Name: l.Name, Mode: modes[l.Mode], Limit: uint32(l.Limit)})
 	}
@@ -75,7 +79,7 @@ func (n *Node) acquireCommand(c *call, r *transport.AcquireRequest) (*fsm.Acquir
 }
 
 func acquireSize(a *fsm.Acquire) int {
-	size := 64 + len(a.Owner) + len(a.Task) + len(a.Trace)
+	size := 80 + len(a.Owner) + len(a.Task) + len(a.Trace) + len(a.Value)
 	for _, w := range a.Locks {
 		size += len(w.Name) + 8
 	}
@@ -121,6 +125,9 @@ func (n *Node) refuseTry(c *call, command *fsm.Acquire) error {
 		n.machine.Read(func(s *fsm.State) {
 			out = fsm.Outcome{Code: fsm.Held}
 			out.Holders, out.Waiting, refused = s.Refuses(command.Locks)
+			if refused && len(out.Holders) == 0 && out.Waiting == 0 { // nobody is in the way, so a lock-delay is
+				out.Code, out.Retry = fsm.Delayed, n.delayOf(s, command.Locks)
+			}
 			c.index = s.Index()
 		})
 		return refused
@@ -137,132 +144,13 @@ func (n *Node) refuseTry(c *call, command *fsm.Acquire) error {
 	return refusal(out)
 }
 
-// await waits until a queued request is granted or over, the caller's time has passed or it has gone away.
-func (n *Node) await(c *call, r *transport.AcquireRequest, command *fsm.Acquire, a answer, began time.Time) (reply, error) {
-	repeatable := command.Session != 0 || command.Keyed
-	w := n.hub.register(a.outcome.Request, repeatable)
-	defer n.hub.forget(w)
-	limit := time.NewTimer(time.Duration(r.WaitMS)*time.Millisecond - time.Since(began))
-	defer limit.Stop()
-	for {
-		var now fsm.Progress
-		n.machine.Read(func(s *fsm.State) {
-			now = s.Request(a.outcome.Request, 1)
-			c.index = max(c.index, s.Index()) // a grant made since is of a later entry than this call's own
-		})
-		switch {
-		case now.Grant != nil:
-			return n.granted(c, now.Grant, a)
-		case !now.Queued:
-			return n.ended(c, command)
-		}
-		select {
-		case told := <-w.news:
-			switch {
-			case told.grant != nil:
-				n.machine.Read(func(s *fsm.State) { c.index = max(c.index, s.Index()) })
-				return n.granted(c, told.grant, a)
-			case told.err != nil:
-				return reply{}, n.wireError(told.err)
-			case !told.look:
-				return reply{}, refusal(fsm.Outcome{Code: endedCode(told.code)})
-			}
-		case <-limit.C:
-			if command.Keyed && !n.hub.alone(w) {
-				// A repeat on another connection goes on waiting, which this call's end must not end.
-				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "another call with this key goes on waiting")
-			}
-			return n.endWait(c, command, a)
-		case <-n.draining:
-			if repeatable {
-				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "this node is stopping: repeat the request with the same number or key, its place is kept")
-			}
-			return n.endWait(c, command, a)
-		case <-c.Done():
-			if !repeatable {
-				// Nobody can ever learn of this grant. Another caller's end must not end a wait that can be repeated: the
-				// repeat may be under way on another connection already.
-				n.abandon(a.outcome.Session)
-			}
-			return reply{}, transport.NewError(transport.ErrUnknownOutcome, "the caller has gone")
-		}
+// delayOf is how long the longest lock-delay of these locks lasts, in ms, at least 1: it is asked where there is one.
+func (n *Node) delayOf(s *fsm.State, locks []fsm.Want) uint64 {
+	left := uint64(1)
+	for _, w := range locks {
+		left = max(left, s.Lock(w.Name, n.clock(s), 0).Delay)
 	}
-}
-
-// alone reports whether no other caller waits for the request of w.
-func (h *hub) alone(w *waiter) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.waiters[w.request]) == 1
-}
-
-// endedCode is what a waiter is told: Cancelled is the state machine's word for it, finished the wire's.
-func endedCode(c fsm.Code) fsm.Code {
-	if c == fsm.Cancelled {
-		return fsm.Finished
-	}
-	return c
-}
-
-// ended answers for a request that is no longer there: why is known only from what is left.
-func (n *Node) ended(c *call, command *fsm.Acquire) (reply, error) {
-	if err := n.linearizable(c); err != nil {
-		return reply{}, n.wireError(replica.ErrUnknown)
-	}
-	alive := false
-	n.machine.Read(func(s *fsm.State) { alive = command.Session != 0 && s.SessionAlive(command.Session) })
-	if alive || command.Keyed {
-		return reply{}, refusal(fsm.Outcome{Code: fsm.Finished})
-	}
-	return reply{}, refusal(fsm.Outcome{Code: fsm.SessionGone})
-}
-
-// endWait is the end of the caller's time. A numbered request keeps its place: 202. Any other is taken back, unless it
-// was granted in the same moment.
-func (n *Node) endWait(c *call, command *fsm.Acquire, a answer) (reply, error) {
-	if command.Session != 0 {
-		return n.stillQueued(c, command, a)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), requestLimit)
-	defer cancel()
-	end, err := n.propose(ctx, &fsm.Cancel{Session: a.outcome.Session, Waiting: true}, 32)
-	if err != nil {
-		return reply{}, n.wireError(replica.ErrUnknown) // the wait may go on, whatever became of the cancel
-	}
-	c.index = end.index
-	switch end.outcome.Code {
-	case fsm.OK:
-		return n.granted(c, end.outcome.Grant, a)
-	case fsm.Cancelled:
-		end.outcome.Code = fsm.Held
-		end.outcome.Waiting -= min(end.outcome.Waiting, len(command.Locks)) // it was counted itself, once a lock
-	}
-	return reply{}, refusal(end.outcome)
-}
-
-// positionLimit is how far a place in the queue is counted.
-const positionLimit = 10_000
-
-func (n *Node) stillQueued(c *call, command *fsm.Acquire, a answer) (reply, error) {
-	if err := n.linearizable(c); err != nil {
-		return reply{}, n.wireError(replica.ErrUnknown)
-	}
-	var now fsm.Progress
-	n.machine.Read(func(s *fsm.State) {
-		now = s.Request(a.outcome.Request, positionLimit)
-		c.index = s.Index()
-	})
-	switch {
-	case now.Grant != nil:
-		return n.granted(c, now.Grant, a)
-	case !now.Queued:
-		return n.ended(c, command)
-	}
-	out := transport.AcquireResponse{Request: command.Number}
-	for _, p := range now.Places {
-		out.Queue = append(out.Queue, transport.QueuePosition{Name: p.Name, Position: int64(p.Position)})
-	}
-	return reply{http.StatusAccepted, out}, nil
+	return left
 }
 
 // granted answers with a grant. Its lease counts from this call's own entry, so it holds for a grant that came long
@@ -275,6 +163,10 @@ func (n *Node) granted(c *call, g *fsm.Grant, a answer) (reply, error) {
 	}
 	for _, l := range g.Locks {
 		out.Locks = append(out.Locks, transport.GrantedLock{Name: l.Name, Mode: modeWord(l.Mode), Limit: int64(l.Limit), Token: transport.Token(l.Token)})
+	}
+	if g.HoldEnds != 0 {
+		left := int64(g.HoldEnds - min(a.clock, g.HoldEnds))
+		out.HoldMS = &left
 	}
 	if len(out.Locks) == 1 {
 		out.Token = out.Locks[0].Token
@@ -292,10 +184,10 @@ func (n *Node) abandon(session uint64) {
 }
 
 // describeConflict adds the limit that was asked for to a mode_conflict.
-func describeConflict(err error, r *transport.AcquireRequest) error {
+func describeConflict(err error, requested []transport.LockRequest) error {
 	var e *transport.Error
 	if errors.As(err, &e) && e.Code == transport.ErrModeConflict {
-		for _, l := range r.Requested() {
+		for _, l := range requested {
 			if l.Limit != 0 && l.Limit != e.Limit {
 				e.RequestedLimit = l.Limit
 			}

@@ -25,6 +25,7 @@ type Node struct {
 	machine *fsm.Machine
 	replica *replica.Replica
 	hub     *hub
+	history *history
 	events  *eventLog
 	readers readers                    // of events
 	leader  atomic.Pointer[leadership] // set while this node is at work as leader
@@ -71,7 +72,7 @@ func Start(config Config) (*Node, error) {
 		}
 	}
 	n := &Node{
-		config: config, log: config.Logger, hub: newHub(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
+		config: config, log: config.Logger, hub: newHub(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
 		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
 	}
@@ -91,6 +92,7 @@ func Start(config Config) (*Node, error) {
 // never blocks, and never asks how many callers there are that want to know.
 func (n *Node) applied(r *fsm.Result) {
 	n.hub.applied(r)
+	n.history.applied(r)
 	n.events.applied(r)
 }
 

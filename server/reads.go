@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/pawl-lock/pawl/fsm"
@@ -62,17 +64,21 @@ func (n *Node) lock(c *call, name string) (reply, error) {
 		return reply{}, err
 	}
 	var info fsm.LockInfo
+	var past []transport.HistoryEntry
 	n.machine.Read(func(s *fsm.State) {
 		c.index = s.Index()
 		info = s.Lock(name, n.clock(s), maxShown)
+		past = n.history.of(name) // of the same moment
 	})
-	out := transport.LockResponse{Name: name, Holders: holders(info.Holders)}
-	if len(info.Holders) > 0 {
-		out.Mode, out.Limit = modeWord(info.Holders[0].Mode), int64(info.Holders[0].Limit)
+	out := transport.LockResponse{Name: name, Holders: holders(info.Holders), DelayRemainingMS: int64(info.Delay), History: past}
+	for _, h := range info.Holders {
+		// One that names no limit may share a lock that others limit; those all name the same.
+		out.Mode, out.Limit = modeWord(h.Mode), max(out.Limit, int64(h.Limit))
 	}
 	for _, w := range info.Queue {
 		out.Queue = append(out.Queue, transport.Waiter{
-			Owner: w.Owner, Task: w.Task, Mode: modeWord(w.Mode), WaitedMS: int64(w.Waited), Position: int64(w.Position), WaitsFor: w.WaitsFor,
+			Owner: w.Owner, Task: w.Task, Mode: modeWord(w.Mode), Priority: w.Priority, WaitedMS: int64(w.Waited), Position: int64(w.Position),
+			WaitsFor: w.WaitsFor, Session: shortened(w.Session),
 		})
 	}
 	return reply{http.StatusOK, out}, nil
@@ -83,6 +89,7 @@ type lockFilter struct {
 	prefix, after string
 	limit         int
 	held, waiting bool
+	sort          string
 }
 
 // readLocks is GET /v1/locks.
@@ -97,6 +104,10 @@ func (n *Node) readLocks(c *call) (handler, error) {
 	}
 	if f.waiting, err = flagOf(c, "waiting"); err != nil {
 		return nil, err
+	}
+	switch f.sort = c.query.Get("sort"); {
+	case f.sort == "" && c.query.Has("sort"), !slices.Contains([]string{"", transport.SortName, transport.SortHeld, transport.SortQueue}, f.sort):
+		return nil, badField("sort", "must be %q, %q or %q", transport.SortName, transport.SortHeld, transport.SortQueue)
 	}
 	for _, field := range []string{"prefix", "after"} {
 		if text := c.query.Get(field); text != "" {
@@ -114,10 +125,11 @@ func (n *Node) locks(c *call, f lockFilter) (reply, error) {
 	}
 	var out transport.LocksResponse
 	after, looked := f.after, 0
+	byName := f.sort == "" || f.sort == transport.SortName
 	n.machine.Read(func(s *fsm.State) {
 		c.index = s.Index()
 		s.Locks(f.prefix, after, n.clock(s), fsm.MaxHolders, func(l fsm.LockInfo) bool {
-			if len(out.Locks) == f.limit || looked == scanLimit {
+			if (byName && len(out.Locks) == f.limit) || looked == scanLimit {
 				out.Next = after
 				return false
 			}
@@ -129,7 +141,22 @@ func (n *Node) locks(c *call, f lockFilter) (reply, error) {
 			return true
 		})
 	})
+	if !byName {
+		out.Locks = foremost(out.Locks, f)
+	}
 	return reply{http.StatusOK, out}, nil
+}
+
+// foremost gives the first page of these locks in another order than by name. No index keeps that order, so it is one among
+// the locks that were looked at, at most scanLimit of them by name; next then goes on with those behind.
+func foremost(locks []transport.LockSummary, f lockFilter) []transport.LockSummary {
+	slices.SortStableFunc(locks, func(a, b transport.LockSummary) int {
+		if f.sort == transport.SortQueue {
+			return cmp.Compare(b.QueueLength, a.QueueLength)
+		}
+		return cmp.Compare(b.HeldMS, a.HeldMS)
+	})
+	return locks[:min(len(locks), f.limit)]
 }
 
 func summary(l fsm.LockInfo) transport.LockSummary {
@@ -146,7 +173,7 @@ func holders(list []fsm.Holder) []transport.Holder {
 	for _, h := range list {
 		out = append(out, transport.Holder{
 			Owner: h.Owner, Task: h.Task, Mode: modeWord(h.Mode), Token: transport.Token(h.Token), HeldMS: int64(h.Held),
-			RemainingMS: int64(h.Remaining), Trace: h.Trace, Session: shortened(h.Session),
+			RemainingMS: int64(h.Remaining), Value: h.Value, Trace: h.Trace, Session: shortened(h.Session),
 		})
 	}
 	return out

@@ -34,6 +34,7 @@ type call struct {
 	body      []byte
 	key       string // Idempotency-Key
 	forwarded bool   // by a follower: it must be answered here
+	reads     bool   // changes nothing, so nothing is lost when it is given up
 	index     uint64 // log index that the answer reflects; handlers set it
 }
 
@@ -51,6 +52,7 @@ type handler func(*call) (reply, error)
 type route struct {
 	parse func(*Node, *call) (handler, error)
 	here  bool // answered by the node that was asked, whether it leads or not
+	reads bool // changes nothing
 }
 
 // routes is the API: path → method → route.
@@ -59,11 +61,15 @@ var routes = map[string]map[string]route{
 	"/v1/renew":            {"POST": post((*Node).renewSession)},
 	"/v1/release":          {"POST": post((*Node).release)},
 	"/v1/cancel":           {"POST": post((*Node).cancelRequest)},
+	"/v1/convert":          {"POST": post((*Node).convert)},
+	"/v1/check":            {"POST": reading(post((*Node).check))},
+	"/v1/value":            {"POST": post((*Node).setValue)},
+	"/v1/force-release":    {"POST": post((*Node).forceRelease)},
 	"/v1/session":          {"POST": post((*Node).openSession)},
 	"/v1/session/close":    {"POST": post((*Node).closeSession)},
 	"/v1/raise":            {"POST": post((*Node).raise)},
 	"/v1/lock":             {"GET": get((*Node).readLock, "name")},
-	"/v1/locks":            {"GET": get((*Node).readLocks, "prefix", "after", "limit", "held", "waiting")},
+	"/v1/locks":            {"GET": get((*Node).readLocks, "prefix", "after", "limit", "held", "waiting", "sort")},
 	"/v1/sessions":         {"GET": get((*Node).readSessions, "after", "limit", "owner")},
 	"/v1/cluster":          {"GET": get(bare((*Node).readCluster))},
 	"/v1/cluster/transfer": {"POST": post((*Node).transfer)},
@@ -104,6 +110,12 @@ func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)
 		}
 		return func(c *call) (reply, error) { return run(n, c, message) }, nil
 	}}
+}
+
+// reading marks a route with a body that changes nothing all the same.
+func reading(r route) route {
+	r.reads = true
+	return r
 }
 
 func decode[Req any, P validated[Req]](body []byte, message P) error {
@@ -256,6 +268,7 @@ func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
 	if err := n.read(w, c); err != nil {
 		return reply{}, err
 	}
+	c.reads = route.reads || c.request.Method == http.MethodGet
 	run, err := route.parse(n, c)
 	if err != nil {
 		return reply{}, err

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,7 +19,12 @@ import (
 func (n *Node) openSession(c *call, r *transport.SessionRequest) (reply, error) {
 	command := &fsm.Open{Owner: r.Owner, TTL: uint64(cmp.Or(r.TTLMS, transport.DefaultTTLMS))}
 	rand.Read(command.Session[:])
-	a, err := n.change(c, command, 48+len(r.Owner))
+	size := 48 + len(r.Owner)
+	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
+		command.Labels = append(command.Labels, fsm.Label{Key: key, Value: r.Labels[key]})
+		size += 4 + len(key) + len(r.Labels[key])
+	}
+	a, err := n.change(c, command, size)
 	if err != nil {
 		return reply{}, err
 	}
@@ -56,9 +63,13 @@ func (n *Node) renewSession(c *call, r *transport.RenewRequest) (reply, error) {
 	if err := refusal(a.outcome); err != nil {
 		return reply{}, err
 	}
-	return reply{http.StatusOK, transport.RenewResponse{
+	out := transport.RenewResponse{
 		Session: r.Session, TTLMS: int64(a.outcome.TTL), LeaseMS: int64(a.outcome.Lease), Holds: int64(a.outcome.Count),
-	}}, nil
+	}
+	for _, l := range a.outcome.Lost {
+		out.Lost = append(out.Lost, transport.LostHold{Name: l.Name, Token: transport.Token(l.Token), Reason: l.Reason, By: l.By})
+	}
+	return reply{http.StatusOK, out}, nil
 }
 
 func (n *Node) ttlOf(session uint64) time.Duration {
@@ -131,15 +142,25 @@ func (n *Node) sessions(c *call, after uint64, limit int, owner string) (reply, 
 			looked++
 			after = v.Number
 			if owner == "" || owner == v.Owner {
-				out.Sessions = append(out.Sessions, transport.SessionSummary{
-					ID: shortened(v.ID), Owner: v.Owner, TTLMS: int64(v.TTL), RemainingMS: int64(v.Remaining),
-					Holds: int64(v.Holds), Waits: int64(v.Waits),
-				})
+				out.Sessions = append(out.Sessions, sessionSummary(v))
 			}
 			return true
 		})
 	})
 	return reply{http.StatusOK, out}, nil
+}
+
+func sessionSummary(v fsm.SessionInfo) transport.SessionSummary {
+	out := transport.SessionSummary{
+		ID: shortened(v.ID), Owner: v.Owner, TTLMS: int64(v.TTL), RemainingMS: int64(v.Remaining), Holds: int64(v.Holds), Waits: int64(v.Waits),
+	}
+	for _, l := range v.Labels {
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		out.Labels[l.Key] = l.Value
+	}
+	return out
 }
 
 // shortened shows a session so that people can tell it from others, and nobody can use it.

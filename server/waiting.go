@@ -1,0 +1,150 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/server/replica"
+	"github.com/pawl-lock/pawl/transport"
+)
+
+// wait is what a caller whose request is queued waits for: an acquire or a conversion.
+type wait struct {
+	session uint64 // 0: an acquire without a session
+	number  uint64
+	keyed   bool
+	locks   int       // how many it asks for
+	until   time.Time // its caller's time
+}
+
+// repeatable reports whether its caller can ask again, by number or key.
+func (w wait) repeatable() bool { return w.session != 0 || w.keyed }
+
+// await waits until a queued request is granted or over, the caller's time has passed or it has gone away.
+func (n *Node) await(c *call, what wait, a answer) (reply, error) {
+	w := n.hub.register(a.outcome.Request, what.repeatable())
+	defer n.hub.forget(w)
+	limit := time.NewTimer(time.Until(what.until))
+	defer limit.Stop()
+	for {
+		var now fsm.Progress
+		n.machine.Read(func(s *fsm.State) {
+			now = s.Request(a.outcome.Request, 1)
+			c.index = max(c.index, s.Index()) // a grant made since is of a later entry than this call's own
+		})
+		switch {
+		case now.Grant != nil:
+			return n.granted(c, now.Grant, a)
+		case !now.Queued:
+			return n.ended(c, what)
+		}
+		select {
+		case told := <-w.news:
+			switch {
+			case told.grant != nil:
+				n.machine.Read(func(s *fsm.State) { c.index = max(c.index, s.Index()) })
+				return n.granted(c, told.grant, a)
+			case told.err != nil:
+				return reply{}, n.wireError(told.err)
+			case !told.look:
+				return reply{}, refusal(fsm.Outcome{Code: endedCode(told.code)})
+			}
+		case <-limit.C:
+			if what.keyed && !n.hub.alone(w) {
+				// A repeat on another connection goes on waiting, which this call's end must not end.
+				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "another call with this key goes on waiting")
+			}
+			return n.endWait(c, what, a)
+		case <-n.draining:
+			if what.repeatable() {
+				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "this node is stopping: repeat the request with the same number or key, its place is kept")
+			}
+			return n.endWait(c, what, a)
+		case <-c.Done():
+			if !what.repeatable() {
+				// Nobody can ever learn of this grant. Another caller's end must not end a wait that can be repeated: the
+				// repeat may be under way on another connection already.
+				n.abandon(a.outcome.Session)
+			}
+			return reply{}, transport.NewError(transport.ErrUnknownOutcome, "the caller has gone")
+		}
+	}
+}
+
+// alone reports whether no other caller waits for the request of w.
+func (h *hub) alone(w *waiter) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.waiters[w.request]) == 1
+}
+
+// endedCode is what a waiter is told: Cancelled is the state machine's word for it, finished the wire's.
+func endedCode(c fsm.Code) fsm.Code {
+	if c == fsm.Cancelled {
+		return fsm.Finished
+	}
+	return c
+}
+
+// ended answers for a request that is no longer there: why is known only from what is left.
+func (n *Node) ended(c *call, what wait) (reply, error) {
+	if err := n.linearizable(c); err != nil {
+		return reply{}, n.wireError(replica.ErrUnknown)
+	}
+	alive := false
+	n.machine.Read(func(s *fsm.State) { alive = what.session != 0 && s.SessionAlive(what.session) })
+	if alive || what.keyed {
+		return reply{}, refusal(fsm.Outcome{Code: fsm.Finished})
+	}
+	return reply{}, refusal(fsm.Outcome{Code: fsm.SessionGone})
+}
+
+// endWait is the end of the caller's time. A numbered request keeps its place: 202. Any other is taken back, unless it
+// was granted in the same moment.
+func (n *Node) endWait(c *call, what wait, a answer) (reply, error) {
+	if what.session != 0 {
+		return n.stillQueued(c, what, a)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), requestLimit)
+	defer cancel()
+	end, err := n.propose(ctx, &fsm.Cancel{Session: a.outcome.Session, Waiting: true}, 32)
+	if err != nil {
+		return reply{}, n.wireError(replica.ErrUnknown) // the wait may go on, whatever became of the cancel
+	}
+	c.index = end.index
+	switch end.outcome.Code {
+	case fsm.OK:
+		return n.granted(c, end.outcome.Grant, a)
+	case fsm.Cancelled:
+		end.outcome.Code = fsm.Held
+		end.outcome.Waiting -= min(end.outcome.Waiting, what.locks) // it was counted itself, once a lock
+	}
+	return reply{}, refusal(end.outcome)
+}
+
+// positionLimit is how far a place in the queue is counted.
+const positionLimit = 10_000
+
+func (n *Node) stillQueued(c *call, what wait, a answer) (reply, error) {
+	if err := n.linearizable(c); err != nil {
+		return reply{}, n.wireError(replica.ErrUnknown)
+	}
+	var now fsm.Progress
+	n.machine.Read(func(s *fsm.State) {
+		now = s.Request(a.outcome.Request, positionLimit)
+		c.index = s.Index()
+	})
+	switch {
+	case now.Grant != nil:
+		return n.granted(c, now.Grant, a)
+	case !now.Queued:
+		return n.ended(c, what)
+	}
+	out := transport.AcquireResponse{Request: what.number}
+	for _, p := range now.Places {
+		out.Queue = append(out.Queue, transport.QueuePosition{Name: p.Name, Position: int64(p.Position)})
+	}
+	return reply{http.StatusAccepted, out}, nil
+}
