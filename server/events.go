@@ -20,7 +20,7 @@ import (
 // Bounds of what a node keeps of the past for readers of events.
 const (
 	maxEvents     = 16_384
-	maxEventBytes = 8 << 20
+	maxEventBytes = 16 << 20
 )
 
 // position is a place in the sequence of events: behind event seq (from 1) of the entry at index. Which events an entry
@@ -171,11 +171,11 @@ func (b *eventBatch) count() int {
 // size bounds the memory of a batch: what the state machine told, and the text that is made of it, where a byte may need
 // two.
 func (b *eventBatch) size() int {
-	const fixed = 512
-	size := fixed
+	const whole, each = 128, 448
+	size := whole
 	for i := range b.notices {
 		n := &b.notices[i]
-		size += fixed + 3*(len(n.Name)+len(n.Owner)+len(n.Task)+len(n.Reason)+len(n.By))
+		size += each + 3*(len(n.Name)+len(n.Owner)+len(n.Task)+len(n.Reason)+len(n.By))
 	}
 	return size
 }
@@ -212,7 +212,7 @@ func eventText(at position, kind transport.EventKind, data transport.EventData) 
 	encoder.SetEscapeHTML(false) // names are sent as they are
 	_ = encoder.Encode(data)     // of texts and numbers; it ends the line
 	b.WriteByte('\n')
-	return b.Bytes()
+	return bytes.Clone(b.Bytes()) // no longer than it must be
 }
 
 // eventKinds turns the state machine's numbers into the words of the wire.
