@@ -27,6 +27,7 @@ func TestCommandLinesThatCannotBeMeant(t *testing.T) {
 		{"locks --endpoints ftp://x", "http://host:port"},
 		{"raise --above 5", `required flag(s) "reason"`},
 		{"raise --above 4503599627370497 --reason x", "above"},
+		{"events x", "unknown command"},
 		{"forget-promise --name n1", `required flag(s) "data"`},
 	} {
 		t.Run(test.line, func(t *testing.T) {
