@@ -45,6 +45,40 @@ func Task(task string) LockOption {
 	return func(r *transport.AcquireRequest) { r.Task = task }
 }
 
+// Priority has the request stand before those of lower priority in the queue:
+// -1000 to 1000, 0 by default. Those with a low one can wait for ever.
+func Priority(priority int64) LockOption {
+	return func(r *transport.AcquireRequest) { r.Priority = priority }
+}
+
+// MaxHold ends the hold after that long (500 ms to 24 h, in whole milliseconds),
+// whatever the renewals: the lock is then lost with ReasonMaxHold.
+func MaxHold(most time.Duration) LockOption {
+	return func(r *transport.AcquireRequest) { r.MaxHoldMS = wholeMilliseconds(most) }
+}
+
+// LockDelay keeps the locks from everybody for that long (up to 24 h, in whole
+// milliseconds) after the hold has ended other than by Unlock or Close, for
+// resources that cannot check tokens.
+func LockDelay(delay time.Duration) LockOption {
+	return func(r *transport.AcquireRequest) { r.LockDelayMS = wholeMilliseconds(delay) }
+}
+
+// Value keeps up to 4,096 bytes of UTF-8 without NUL with the hold, for others to
+// read; see Lock.SetValue.
+func Value(value string) LockOption {
+	return func(r *transport.AcquireRequest) { r.Value = value }
+}
+
+// wholeMilliseconds gives what the wire carries, and something that no bound
+// admits when that would have to be rounded.
+func wholeMilliseconds(d time.Duration) int64 {
+	if d%time.Millisecond != 0 {
+		return -1
+	}
+	return d.Milliseconds()
+}
+
 // Lock acquires the lock called name (1 to 512 bytes of UTF-8 without control
 // characters) and waits for it in the server's queue until ctx ends. Either it
 // returns a lock that is held, or an error that matches ErrNotAcquired and, when
@@ -212,6 +246,9 @@ func (s *session) granted(request transport.AcquireRequest, answer answer[transp
 		return nil, s.ended
 	}
 	s.unfinished[request.Request] = lock
+	if answer.body.HoldMS != nil {
+		lock.boundLocked(answer.sent + safely(duration(*answer.body.HoldMS)))
+	}
 	return lock, nil
 }
 

@@ -54,6 +54,30 @@ func (c *Client) CloseSession(ctx context.Context, request transport.SessionClos
 	return post[transport.SessionCloseRequest, transport.SessionCloseResponse](ctx, c, call{path: "/v1/session/close", repeatable: true}, &request)
 }
 
+// Convert sends one convert, which is repeated when its outcome is unknown.
+func (c *Client) Convert(ctx context.Context, request transport.ConvertRequest) (transport.AcquireResponse, error) {
+	return post[transport.ConvertRequest, transport.AcquireResponse](ctx, c, call{path: "/v1/convert", repeatable: true,
+		wait: time.Duration(request.WaitMS) * time.Millisecond}, &request)
+}
+
+// Check asks whether the token is that of a present holder of the lock; when it is
+// not, the error matches ErrStaleToken.
+func (c *Client) Check(ctx context.Context, name string, token transport.Token) (transport.CheckResponse, error) {
+	return post[transport.CheckRequest, transport.CheckResponse](ctx, c, call{path: "/v1/check", repeatable: true}, &transport.CheckRequest{Name: name, Token: token})
+}
+
+// ForceRelease ends the holds of a lock that have the token, against their holders'
+// will: they learn of it with their next renewal. Repeated after an unknown
+// outcome, it may answer ErrNotHeld because an earlier attempt has done it; then it
+// says that nothing was released.
+func (c *Client) ForceRelease(ctx context.Context, request transport.ForceReleaseRequest) (transport.ForceReleaseResponse, error) {
+	answer, err := do[transport.ForceReleaseRequest, transport.ForceReleaseResponse](ctx, c, call{path: "/v1/force-release", repeatable: true, patience: patience}, &request)
+	if err != nil && answer.uncertain && isGone(err) {
+		return transport.ForceReleaseResponse{}, nil
+	}
+	return answer.body, err
+}
+
 // Page says which part of a list to give: at most Limit entries (0 = the
 // server's default) behind After.
 type Page struct {

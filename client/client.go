@@ -17,12 +17,13 @@ const closeTimeout = 2 * time.Second
 // Client talks to one Pawl cluster. It is safe for concurrent use and must be
 // closed.
 type Client struct {
-	owner string
-	ttl   time.Duration
-	http  http.Client
-	pool  *http.Transport // the default one, which is ours to close
-	log   *slog.Logger
-	now   func() time.Duration // the lease clock; see the package's clock rule
+	owner  string
+	labels map[string]string
+	ttl    time.Duration
+	http   http.Client
+	pool   *http.Transport // the default one, which is ours to close
+	log    *slog.Logger
+	now    func() time.Duration // the lease clock; see the package's clock rule
 
 	nodes    *nodes
 	calls    *pace // of everything but renewals
@@ -74,7 +75,7 @@ func New(endpoints []string, options ...Option) (*Client, error) {
 
 // sessionRequest is what the Client opens its session with.
 func (c *Client) sessionRequest() *transport.SessionRequest {
-	return &transport.SessionRequest{Owner: c.owner, TTLMS: c.ttl.Milliseconds()}
+	return &transport.SessionRequest{Owner: c.owner, TTLMS: c.ttl.Milliseconds(), Labels: c.labels}
 }
 
 // Close ends the session and with it every lock, stops what the Client runs and

@@ -29,19 +29,28 @@ const (
 	ErrNotHeld     = transport.ErrNotHeld
 	ErrSessionGone = transport.ErrSessionGone
 	ErrInvalid     = transport.ErrInvalid
+	ErrDeadlock    = transport.ErrDeadlock
+	ErrDelayed     = transport.ErrDelayed
+	ErrStaleToken  = transport.ErrStaleToken
 )
 
-// Reasons of a LostError that this side finds by itself.
+// Reasons of a LostError. Any other is what an operator said who took the lock; By
+// then says who that was.
 const (
 	// ReasonExpired: the server says that the session is gone.
 	ReasonExpired = "expired"
 	// ReasonUnreachable: no renewal was acknowledged before the deadline.
 	ReasonUnreachable = "unreachable"
+	// ReasonMaxHold: the hold's own maximum was reached.
+	ReasonMaxHold = "max_hold"
+	// ReasonConversion: the mode may have been changed without our learning the new
+	// token, so the lock was given back.
+	ReasonConversion = "conversion"
 )
 
 // LostError says why a lock was lost. It matches ErrLost.
 type LostError struct {
-	Reason string // ReasonExpired, ReasonUnreachable, or what the server tells
+	Reason string // one of the Reason… words, or an operator's
 	By     string // who, when somebody took it
 }
 

@@ -16,16 +16,18 @@ type Lock struct {
 	session *session
 	number  uint64
 	names   []string
-	tokens  map[string]transport.Token
 
 	ended context.Context // ends when the lock is lost or released; its cause says why
 	finis context.CancelCauseFunc
 	lost  chan struct{}
 
 	// guarded by session.mu
-	err      error // why it ended; nil while held
-	tried    bool  // an Unlock was sent that may have arrived
-	released bool  // the server has confirmed that it is gone
+	tokens   map[string]transport.Token
+	until    time.Duration // end of a maximum hold, on the lease clock; 0 is none
+	bound    *time.Timer   // fires about then
+	err      error         // why it ended; nil while held
+	tried    bool          // an Unlock was sent that may have arrived
+	released bool          // the server has confirmed that it is gone
 }
 
 func newLock(s *session, request transport.AcquireRequest, granted []transport.GrantedLock) *Lock {
@@ -49,21 +51,21 @@ func (l *Lock) Names() []string { return slices.Clone(l.names) }
 // Token gives the fencing token (of the first name): send it with every write to
 // what the lock protects, and let the storage refuse a token below the highest
 // it has seen.
-func (l *Lock) Token() transport.Token { return l.tokens[l.names[0]] }
+func (l *Lock) Token() transport.Token { return l.TokenOf(l.names[0]) }
 
-// TokenOf gives the token of one of several names, 0 for any other name.
-func (l *Lock) TokenOf(name string) transport.Token { return l.tokens[name] }
+// TokenOf gives the token of one of several names, 0 for any other name. It is
+// another one after Convert.
+func (l *Lock) TokenOf(name string) transport.Token {
+	l.session.mu.Lock()
+	defer l.session.mu.Unlock()
+	return l.tokens[name]
+}
 
 // Held says whether the lock is held, by the clock at this very moment: a
 // process that wakes from a pause learns at once that its lease is over. It
 // never blocks on the network.
 func (l *Lock) Held() bool {
-	if !l.session.usable() {
-		return false
-	}
-	l.session.mu.Lock()
-	defer l.session.mu.Unlock()
-	return l.err == nil
+	return l.Err() == nil
 }
 
 // Lost gives a channel that is closed when the lock is lost, no later than
@@ -77,7 +79,31 @@ func (l *Lock) Err() error {
 	l.session.usable()
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
+	l.overdueLocked()
 	return l.err
+}
+
+// boundLocked has the lock end at this time of the lease clock, which renewals do
+// not extend.
+func (l *Lock) boundLocked(until time.Duration) {
+	l.until = until
+	l.bound = time.AfterFunc(max(until-l.session.client.now(), 0), func() {
+		l.session.mu.Lock()
+		defer l.session.mu.Unlock()
+		if !l.overdueLocked() {
+			l.bound.Reset(max(l.until-l.session.client.now(), time.Millisecond)) // the timer's clock is not the lease's
+		}
+	})
+}
+
+// overdueLocked ends a lock whose maximum is over, by the clock at this moment, and
+// says whether it has ended, whatever the reason.
+func (l *Lock) overdueLocked() bool {
+	if l.err == nil && l.until != 0 && l.session.client.now() >= l.until {
+		l.loseLocked(&LostError{Reason: ReasonMaxHold})
+		delete(l.session.unfinished, l.number) // the server ends all of it, in the same moment or a little later
+	}
+	return l.err != nil
 }
 
 // Context gives a context that ends when the lock is lost or released (its cause
@@ -94,8 +120,15 @@ func (l *Lock) loseLocked(reason error) {
 		return
 	}
 	l.err = reason
+	l.unboundLocked()
 	close(l.lost)
 	l.finis(reason)
+}
+
+func (l *Lock) unboundLocked() {
+	if l.bound != nil {
+		l.bound.Stop()
+	}
 }
 
 // Unlock gives the lock back. From its beginning the lock does not count as held,
@@ -107,15 +140,21 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	s := l.session
 	s.usable()
 	s.mu.Lock()
+	if l.overdueLocked() && !errors.Is(l.err, ErrReleased) {
+		_, left := s.unfinished[l.number]
+		lost := l.err
+		s.mu.Unlock()
+		if left {
+			s.owe(debt{number: l.number, lock: l}) // of several only one may have been taken
+		}
+		return fmt.Errorf("unlocking %q: %w", l.Name(), lost)
+	}
 	if l.released {
 		s.mu.Unlock()
 		return nil
 	}
-	if l.err != nil && !errors.Is(l.err, ErrReleased) {
-		defer s.mu.Unlock()
-		return fmt.Errorf("unlocking %q: %w", l.Name(), l.err)
-	}
 	l.err = ErrReleased
+	l.unboundLocked()
 	s.mu.Unlock()
 	l.finis(ErrReleased)
 	if err := l.release(ctx); err != nil {

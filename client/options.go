@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"time"
@@ -20,6 +21,12 @@ func WithOwner(owner string) Option { return func(c *Client) { c.owner = owner }
 // WithTTL sets how long the session outlives its last renewal: 500 ms to 24 h,
 // in whole milliseconds, 15 s by default. It is renewed every third of it.
 func WithTTL(ttl time.Duration) Option { return func(c *Client) { c.ttl = ttl } }
+
+// WithLabels gives the session up to 16 labels for people to find it by: keys of 1
+// to 64 bytes, values of up to 256, without control characters.
+func WithLabels(labels map[string]string) Option {
+	return func(c *Client) { c.labels = maps.Clone(labels) }
+}
 
 // WithHTTPClient makes the Client use the given one, whose Transport decides
 // about TLS and connections. Its Timeout must be 0: calls bound themselves, and

@@ -155,9 +155,13 @@ func (s *session) noteLost(lost []transport.LostHold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, hold := range lost {
-		for _, lock := range s.unfinished {
-			if lock != nil && lock.tokens[hold.Name] == hold.Token {
-				lock.loseLocked(&LostError{Reason: hold.Reason, By: hold.By})
+		for number, lock := range s.unfinished {
+			if lock == nil || lock.tokens[hold.Name] != hold.Token {
+				continue
+			}
+			lock.loseLocked(&LostError{Reason: hold.Reason, By: hold.By})
+			if len(lock.names) == 1 {
+				delete(s.unfinished, number) // nothing is left of it; the next done tells the server that we know
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
@@ -135,13 +134,13 @@ func (n *Node) forceRelease(c *call, r *transport.ForceReleaseRequest) (reply, e
 
 // clientIP is where a call came from, as the node that the client asked saw it; "" when that is not known.
 func (c *call) clientIP() string {
-	if c.forwarded {
-		// From the peer port: the other node says so.
-		ip, err := netip.ParseAddr(c.request.Header.Get(transport.HeaderClient))
-		if err != nil {
+	if c.forwarded { // over the peer port: the other node says so
+		const most = 128
+		host := c.request.Header.Get(transport.HeaderClient)
+		if len(host) > most || transport.ValidateOwner(transport.HeaderClient, host) != nil {
 			return ""
 		}
-		return ip.String()
+		return host
 	}
 	host, _, err := net.SplitHostPort(c.request.RemoteAddr)
 	if err != nil {

@@ -1,0 +1,238 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawl-lock/pawl/client"
+	"github.com/pawl-lock/pawl/server/pawltest"
+	"github.com/pawl-lock/pawl/transport"
+)
+
+// wantLost waits until the lock is lost and checks why.
+func wantLost(t *testing.T, l *client.Lock, reason, by string) {
+	t.Helper()
+	<-l.Lost()
+	var lost *client.LostError
+	if err := l.Err(); l.Held() || !errors.As(err, &lost) || lost.Reason != reason || lost.By != by {
+		t.Errorf("%s: held %t, %v; want lost for %q by %q", l.Name(), l.Held(), l.Err(), reason, by)
+	}
+	if err := l.Unlock(context.Background()); !errors.Is(err, client.ErrLost) {
+		t.Errorf("unlocking what was lost: %v", err)
+	}
+}
+
+// TestMaxHoldBoundsTheLock: the lock ends at its maximum however well its session is renewed, no later than another is
+// granted it, and not long before.
+func TestMaxHoldBoundsTheLock(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		holder, waiter := connect(t, c, "holder", client.WithTTL(3*time.Second)), connect(t, c, "waiter")
+		defer holder.close()
+		defer waiter.close()
+		for _, names := range [][]string{{"a"}, {"a", "b"}} {
+			const most = 20 * time.Second
+			began := time.Now()
+			l, err := holder.LockAll(context.Background(), names, client.MaxHold(most), client.Value("v"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := make(chan time.Time, 1)
+			go func() {
+				next, err := waiter.Lock(context.Background(), "a")
+				if err != nil {
+					t.Error(err)
+					granted <- time.Time{}
+					return
+				}
+				granted <- time.Now()
+				if err := next.Unlock(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			ctx, cancel := l.Context(context.Background())
+			time.Sleep(most - 100*time.Millisecond)
+			if !l.Held() || ctx.Err() != nil {
+				t.Errorf("lost %v before its maximum: %v", 100*time.Millisecond, l.Err())
+			}
+			<-l.Lost()
+			<-ctx.Done()
+			lost := time.Now()
+			if took := lost.Sub(began); took > most || took < most-most/500-10*time.Millisecond {
+				t.Errorf("lost after %v, the maximum is %v", took, most)
+			}
+			if !errors.Is(context.Cause(ctx), client.ErrLost) {
+				t.Errorf("the lock's context: %v", context.Cause(ctx))
+			}
+			if at := <-granted; !at.After(lost) || at.Sub(lost) > 200*time.Millisecond {
+				t.Errorf("granted to another %v after it was lost", at.Sub(lost))
+			}
+			wantLost(t, l, client.ReasonMaxHold, "")
+			cancel()
+		}
+		// The session lives on, and so does what else it holds.
+		l, err := holder.Lock(context.Background(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := l.Unlock(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestConvert changes the mode back and forth, waits for another reader, gives up, and is refused as the second of two.
+func TestConvert(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k, other := connect(t, c, "one"), connect(t, c, "other")
+		defer k.close()
+		defer other.close()
+		ctx := context.Background()
+		l, err := k.Lock(ctx, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := l.Token()
+		if err := l.Convert(ctx, client.Limit(2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Check(ctx); l.Token() <= first || err != nil {
+			t.Errorf("token %d, then %d: %v", first, l.Token(), err)
+		}
+		if _, err := k.Check(ctx, "x", first); !errors.Is(err, client.ErrStaleToken) {
+			t.Errorf("checking the token of before: %v", err)
+		}
+		if err := l.Convert(ctx, client.Shared()); !errors.Is(err, client.ErrInvalid) || !l.Held() {
+			t.Errorf("converting to the same mode: %v", err)
+		}
+		reader, err := other.Lock(ctx, "x", client.Limit(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Giving up leaves it as it was, and nothing in the queue.
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		if err := l.Convert(short); !errors.Is(err, context.DeadlineExceeded) || !l.Held() {
+			t.Errorf("giving a conversion up: %v, %v", err, l.Err())
+		}
+		cancel()
+		if now := lockState(t, c, "x"); len(now.Queue) != 0 || len(now.Holders) != 2 {
+			t.Errorf("after giving up: %+v", now)
+		}
+		done := make(chan error, 1)
+		go func() { done <- l.Convert(ctx) }()
+		time.Sleep(time.Minute) // longer than one call waits
+		if err := reader.Convert(ctx); !errors.Is(err, client.ErrDeadlock) || !reader.Held() {
+			t.Errorf("the second of two: %v, %v", err, reader.Err())
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("converted beside another holder: %v", err)
+		default:
+		}
+		if err := reader.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		now := lockState(t, c, "x")
+		if len(now.Holders) != 1 || now.Mode != transport.ModeExclusive || now.Holders[0].Token != l.Token() {
+			t.Errorf("token %d; the server says %+v", l.Token(), now)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Convert(ctx); !errors.Is(err, client.ErrReleased) {
+			t.Errorf("converting what was released: %v", err)
+		}
+	})
+}
+
+// TestValueAndLabels: what a client says about its session and its holds can be read.
+func TestValueAndLabels(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := connect(t, c, "one", client.WithLabels(map[string]string{"zone": "b"}))
+		defer k.close()
+		l, err := k.LockAll(context.Background(), []string{"x", "y"}, client.Value("first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := lockState(t, c, "y"); now.Holders[0].Value != "first" {
+			t.Errorf("%+v", now)
+		}
+		if err := l.SetValue(context.Background(), "second"); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range l.Names() {
+			if now := lockState(t, c, name); now.Holders[0].Value != "second" {
+				t.Errorf("%+v", now)
+			}
+		}
+		if err := l.SetValue(context.Background(), "\x00"); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("a value with NUL: %v", err)
+		}
+		sessions, err := k.ListSessions(context.Background(), "one", client.Page{})
+		if err != nil || len(sessions.Sessions) != 1 || sessions.Sessions[0].Labels["zone"] != "b" {
+			t.Errorf("%+v %v", sessions, err)
+		}
+		if err := l.Unlock(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.SetValue(context.Background(), "late"); !errors.Is(err, client.ErrReleased) {
+			t.Errorf("after the unlocking: %v", err)
+		}
+	})
+}
+
+// TestForcedOutIsTold: whoever is forced out learns of it with its next renewal, by whom and why; of several locks the
+// others stay until they are given back.
+func TestForcedOutIsTold(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k, operator := connect(t, c, "one", client.WithTTL(3*time.Second)), connect(t, c, "operator")
+		defer k.close()
+		defer operator.close()
+		ctx := context.Background()
+		single, err := k.Lock(ctx, "x", client.LockDelay(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		several, err := k.LockAll(ctx, []string{"y", "z"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"x", "y"} {
+			token := lockState(t, c, name).Holders[0].Token
+			answer, err := operator.ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"})
+			if err != nil || answer.Released != 1 {
+				t.Fatalf("%+v %v", answer, err)
+			}
+			if _, err := operator.ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"}); !errors.Is(err, client.ErrNotHeld) {
+				t.Errorf("again: %v", err)
+			}
+		}
+		if _, err := operator.TryLock(ctx, "x"); !errors.Is(err, client.ErrDelayed) {
+			t.Errorf("in the lock-delay: %v", err)
+		}
+		began := time.Now()
+		wantLost(t, single, "stuck", "operator at operator")
+		if took := time.Since(began); took > 1100*time.Millisecond {
+			t.Errorf("it learnt of it after %v, its TTL is 3 s", took)
+		}
+		<-several.Lost()
+		if now := lockState(t, c, "z"); len(now.Holders) != 1 {
+			t.Errorf("what nobody has taken was given up: %+v", now)
+		}
+		wantLost(t, several, "stuck", "operator at operator")
+		time.Sleep(time.Second)
+		if now := lockState(t, c, "z"); len(now.Holders) != 0 {
+			t.Errorf("after the unlocking of what was lost: %+v", now)
+		}
+		// The news was taken: it is not told for ever.
+		time.Sleep(5 * time.Second)
+		if l, err := k.Lock(ctx, "w"); err != nil || !l.Held() {
+			t.Errorf("the session is of use still: %v", err)
+		}
+	})
+}
