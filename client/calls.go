@@ -101,7 +101,10 @@ type LocksQuery struct {
 	Prefix  string
 	Held    bool
 	Waiting bool
-	Sort    string // name, held or queue
+	// Sort is name (the default), held (longest first) or queue (longest first). The
+	// latter two are orders among the up to 10,000 locks that one call looks at, by
+	// name; when there are more, Next goes on behind those, not behind this page.
+	Sort string
 }
 
 // GetLock reads one lock; a free one has no holders.

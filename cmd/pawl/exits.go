@@ -149,6 +149,22 @@ func problemText(problem *transport.Error) string {
 	if len(owners) > 0 {
 		text += "; held by " + strings.Join(owners, ", ")
 	}
+	if problem.Code == transport.ErrDelayed {
+		text += ", for another " + duration(problem.RetryAfterMS)
+	}
+	if problem.Newest != 0 {
+		text += fmt.Sprintf("; the newest is %d", problem.Newest)
+	}
+	for i, step := range problem.Cycle {
+		if i == most {
+			return text + fmt.Sprintf("; and %d more", len(problem.Cycle)-most)
+		}
+		who := step.Owner
+		if step.Task != "" {
+			who += " (task " + step.Task + ")"
+		}
+		text += fmt.Sprintf("; %s waits for %s, held by %s", who, step.WaitsFor, step.HeldBy)
+	}
 	return text
 }
 

@@ -21,6 +21,10 @@ type acquisition struct {
 	owner, key string
 	shared     bool
 	limit      int64
+
+	priority           int64
+	maxHold, lockDelay time.Duration
+	value              string
 }
 
 func (p *program) acquireCommand() *cobra.Command {
@@ -33,7 +37,8 @@ released, or until the time to live has passed since the last renew: the command
 
 The token is for whoever guards the resource: refuse every token lower than the highest seen.`,
 		Example: `  pawl acquire nightly-report --wait 20s --ttl 5m
-  pawl acquire gpu --shared --limit 4      one of four permits`,
+  pawl acquire gpu --shared --limit 4      one of four permits
+  pawl acquire deploy --max-hold 10m --value "$BUILD_URL"`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, names []string) error { return p.acquire(ctx, c, a, names) })),
 	}
@@ -43,6 +48,10 @@ The token is for whoever guards the resource: refuse every token lower than the 
 	flags.StringVar(&a.owner, "owner", defaultOwner(), "who holds it, for people to read")
 	flags.BoolVar(&a.shared, "shared", false, "share it with others who say so too")
 	flags.Int64Var(&a.limit, "limit", 0, "with --shared: at most this many at once")
+	flags.Int64Var(&a.priority, "priority", 0, "stand in the queue before those of lower priority (-1000 to 1000)")
+	flags.DurationVar(&a.maxHold, "max-hold", 0, "end the hold after this long, whatever the renewals")
+	flags.DurationVar(&a.lockDelay, "lock-delay", 0, "after an end other than a release nobody gets the locks for this long")
+	flags.StringVar(&a.value, "value", "", "a text to keep with the hold, for others to read")
 	flags.StringVar(&a.key, "key", "", "make the command repeatable: the same key and request is the same acquire (default a new key)")
 	return command
 }
@@ -68,17 +77,17 @@ func (a acquisition) request(names []string) (transport.AcquireRequest, error) {
 	if err != nil {
 		return transport.AcquireRequest{}, err
 	}
-	switch {
-	case a.limit != 0 && !a.shared:
-		return transport.AcquireRequest{}, usageError{errors.New("--limit goes with --shared")}
-	case a.limit < 0:
-		return transport.AcquireRequest{}, usageError{fmt.Errorf("--limit %d is below 1", a.limit)}
+	mode, err := modeOf(a.shared, a.limit)
+	if err != nil {
+		return transport.AcquireRequest{}, err
 	}
-	mode := transport.ModeExclusive
-	if a.shared {
-		mode = transport.ModeShared
+	request := transport.AcquireRequest{Owner: a.owner, TTLMS: ttl, WaitMS: wait, Priority: a.priority, Value: a.value}
+	if request.MaxHoldMS, err = milliseconds("max-hold", a.maxHold); err != nil {
+		return transport.AcquireRequest{}, err
 	}
-	request := transport.AcquireRequest{Owner: a.owner, TTLMS: ttl, WaitMS: wait}
+	if request.LockDelayMS, err = milliseconds("lock-delay", a.lockDelay); err != nil {
+		return transport.AcquireRequest{}, err
+	}
 	if len(names) == 1 {
 		request.Name, request.Mode, request.Limit = names[0], mode, a.limit
 	} else {
@@ -90,6 +99,19 @@ func (a acquisition) request(names []string) (transport.AcquireRequest, error) {
 		return transport.AcquireRequest{}, err
 	}
 	return request, nil
+}
+
+// modeOf gives the mode that --shared and --limit say.
+func modeOf(shared bool, limit int64) (string, error) {
+	switch {
+	case limit != 0 && !shared:
+		return "", usageError{errors.New("--limit goes with --shared")}
+	case limit < 0:
+		return "", usageError{fmt.Errorf("--limit %d is below 1", limit)}
+	case shared:
+		return transport.ModeShared, nil
+	}
+	return transport.ModeExclusive, nil
 }
 
 // takeBackWithin bounds how long an interrupted command tries to leave the queue.
@@ -116,13 +138,19 @@ func (p *program) acquire(ctx context.Context, c *client.Client, a acquisition, 
 		}
 		return err
 	}
-	return p.show(answer, func() error {
-		t := newTable(p.stdout, "NAME", "TOKEN", "MODE", "LEASE", "SESSION")
-		for _, lock := range answer.Locks {
-			t.row(lock.Name, lock.Token, lock.Mode, duration(answer.LeaseMS), answer.Session)
-		}
-		return t.flush()
-	})
+	return p.show(answer, func() error { return p.showGrant(answer) })
+}
+
+func (p *program) showGrant(answer transport.AcquireResponse) error {
+	t := newTable(p.stdout, "NAME", "TOKEN", "MODE", "LEASE", "SESSION")
+	lease := answer.LeaseMS
+	if answer.HoldMS != nil {
+		lease = min(lease, *answer.HoldMS)
+	}
+	for _, lock := range answer.Locks {
+		t.row(lock.Name, lock.Token, lock.Mode, duration(lease), answer.Session)
+	}
+	return t.flush()
 }
 
 // sessionFlag adds the flag that says whose locks; the variable keeps it out of the list of processes.
@@ -150,11 +178,10 @@ func (p *program) releaseCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
 			if token != "" {
-				parsed, err := transport.ParseToken(token)
-				if err != nil {
-					return usageError{fmt.Errorf("--token: %w", err)}
+				var err error
+				if request.Token, err = tokenOf("--token", token); err != nil {
+					return err
 				}
-				request.Token = parsed
 			}
 			if err := request.Validate(); err != nil {
 				return err
@@ -200,7 +227,11 @@ func (p *program) renewCommand() *cobra.Command {
 			return p.show(answer, func() error {
 				fmt.Fprintf(p.stdout, "renewed for %s, %s\n", duration(answer.LeaseMS), plural(answer.Holds, "hold"))
 				for _, lost := range answer.Lost {
-					fmt.Fprintf(p.stdout, "lost %s (token %d): %s\n", shown(lost.Name), lost.Token, lost.Reason)
+					by := ""
+					if lost.By != "" {
+						by = ", by " + shown(lost.By)
+					}
+					fmt.Fprintf(p.stdout, "lost %s (token %d): %s%s\n", shown(lost.Name), lost.Token, shown(lost.Reason), by)
 				}
 				return nil
 			})

@@ -86,7 +86,8 @@ func (p *program) root() *cobra.Command {
 		}
 	}
 	add("nodes", p.serverCommand(), p.devCommand(), p.forgetPromiseCommand())
-	add("locks", p.acquireCommand(), p.releaseCommand(), p.renewCommand(), p.locksCommand(), p.lockCommand(), p.sessionsCommand(), p.eventsCommand())
+	add("locks", p.acquireCommand(), p.releaseCommand(), p.renewCommand(), p.convertCommand(), p.checkCommand(), p.forceReleaseCommand(),
+		p.locksCommand(), p.lockCommand(), p.whyCommand(), p.sessionsCommand(), p.eventsCommand())
 	add("cluster", p.clusterCommand(), p.healthCommand(), p.transferCommand(), p.raiseCommand())
 	root.AddCommand(p.versionCommand())
 	return root

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,6 +51,7 @@ func (p *program) locksCommand() *cobra.Command {
 	flags.StringVar(&which.Prefix, "prefix", "", "only names that begin like this")
 	flags.BoolVar(&which.Held, "held", false, "only those that are held")
 	flags.BoolVar(&which.Waiting, "waiting", false, "only those that somebody waits for")
+	flags.StringVar(&which.Sort, "sort", "", "by name, held (longest first) or queue (longest first); by the latter two among 10,000 locks at a time")
 	p.pageFlags(command, &which.Page)
 	return command
 }
@@ -68,7 +71,7 @@ func holderCells(holders []transport.Holder) (owner, token string) {
 func (p *program) lockCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lock NAME",
-		Short: "Show one lock: who holds it and who waits",
+		Short: "Show one lock: who holds it, who waits, and who held it before",
 		Args:  cobra.ExactArgs(1),
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, args []string) error {
 			answer, err := c.GetLock(ctx, args[0])
@@ -80,20 +83,26 @@ func (p *program) lockCommand() *cobra.Command {
 	}
 }
 
-func (p *program) showLock(lock transport.LockResponse) error {
-	state := "free"
-	if len(lock.Holders) > 0 {
-		state = lock.Mode
-		if lock.Limit > 0 {
-			state += fmt.Sprintf(", %d of %d", len(lock.Holders), lock.Limit)
-		}
+// lockState says in a word or two how a lock stands.
+func lockState(lock transport.LockResponse) string {
+	switch {
+	case len(lock.Holders) > 0 && lock.Limit > 0:
+		return fmt.Sprintf("%s, %d of %d", lock.Mode, len(lock.Holders), lock.Limit)
+	case len(lock.Holders) > 0:
+		return lock.Mode
+	case lock.DelayRemainingMS > 0:
+		return "free, but in its lock-delay for another " + duration(lock.DelayRemainingMS)
 	}
-	fmt.Fprintf(p.stdout, "%s: %s\n", shown(lock.Name), state)
+	return "free"
+}
+
+func (p *program) showLock(lock transport.LockResponse) error {
+	fmt.Fprintf(p.stdout, "%s: %s\n", shown(lock.Name), lockState(lock))
 	if len(lock.Holders) > 0 {
 		fmt.Fprintln(p.stdout)
-		t := newTable(p.stdout, "HOLDER", "MODE", "TOKEN", "HELD", "EXPIRES IN", "SESSION")
+		t := newTable(p.stdout, "HOLDER", "TASK", "MODE", "TOKEN", "HELD", "EXPIRES IN", "SESSION", "VALUE")
 		for _, holder := range lock.Holders {
-			t.row(holder.Owner, holder.Mode, holder.Token, duration(holder.HeldMS), duration(holder.RemainingMS), holder.Session)
+			t.row(holder.Owner, holder.Task, holder.Mode, holder.Token, duration(holder.HeldMS), duration(holder.RemainingMS), holder.Session, cut(holder.Value))
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -101,13 +110,41 @@ func (p *program) showLock(lock transport.LockResponse) error {
 	}
 	if len(lock.Queue) > 0 {
 		fmt.Fprintln(p.stdout)
-		t := newTable(p.stdout, "#", "WAITING", "MODE", "SINCE", "WAITS FOR")
+		t := newTable(p.stdout, "#", "WAITING", "TASK", "MODE", "PRIORITY", "SINCE", "WAITS FOR")
 		for _, waiter := range lock.Queue {
-			t.row(waiter.Position, waiter.Owner, waiter.Mode, duration(waiter.WaitedMS), strings.Join(waiter.WaitsFor, ", "))
+			t.row(waiter.Position, waiter.Owner, waiter.Task, waiter.Mode, waiter.Priority, duration(waiter.WaitedMS), strings.Join(waiter.WaitsFor, ", "))
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if len(lock.History) > 0 {
+		fmt.Fprintln(p.stdout)
+		t := newTable(p.stdout, "HELD BEFORE BY", "TOKEN", "FOR", "ENDED")
+		for _, past := range lock.History {
+			t.row(past.Owner, past.Token, duration(past.HeldMS), past.Ended)
 		}
 		return t.flush()
 	}
 	return nil
+}
+
+// cut keeps a value from filling the screen.
+func cut(value string) string {
+	const most = 40
+	if runes := []rune(value); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return value
+}
+
+// labels says a session's labels in one cell.
+func labels(of map[string]string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, key+"="+of[key])
+	}
+	return strings.Join(all, ",")
 }
 
 func (p *program) sessionsCommand() *cobra.Command {
@@ -123,9 +160,9 @@ func (p *program) sessionsCommand() *cobra.Command {
 				return err
 			}
 			return p.show(answer, func() error {
-				t := newTable(p.stdout, "SESSION", "OWNER", "TTL", "EXPIRES IN", "HOLDS", "WAITS")
+				t := newTable(p.stdout, "SESSION", "OWNER", "TTL", "EXPIRES IN", "HOLDS", "WAITS", "LABELS")
 				for _, s := range answer.Sessions {
-					t.row(s.ID, s.Owner, duration(s.TTLMS), duration(s.RemainingMS), s.Holds, s.Waits)
+					t.row(s.ID, s.Owner, duration(s.TTLMS), duration(s.RemainingMS), s.Holds, s.Waits, labels(s.Labels))
 				}
 				p.more(answer.Next)
 				return t.flush()
