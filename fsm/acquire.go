@@ -44,14 +44,6 @@ func (s *State) acquire(a *Acquire, seq Seq) Outcome {
 	return out
 }
 
-// waitAsTask notes that the task of a request waits; a try is no wait (R7).
-func (s *State) waitAsTask(r *request) {
-	if r.task != "" {
-		s.taskWaits.ReplaceOrInsert(r.asTask())
-		s.tangle(r)
-	}
-}
-
 // acquireOwn is an acquire without a session: it opens one that ends with its hold.
 func (s *State) acquireOwn(a *Acquire, seq Seq) Outcome {
 	if n := s.sessionByID(a.ID); n != 0 {
@@ -80,7 +72,7 @@ func (s *State) acquireOwn(a *Acquire, seq Seq) Outcome {
 		id: a.ID, nature: nature, owner: a.Owner, ttl: a.TTL, asked: a.TTL, deadline: never, memory: a.Wait + tombMemory,
 	})
 	out := s.enqueue(v, a, seq)
-	if out.Code != OK {
+	if v = s.editSession(v.number); out.Code != OK && v != nil && !v.tomb { // one that was queued has gone with its request
 		s.bury(v)
 	}
 	return out
@@ -95,7 +87,7 @@ func (s *State) replay(r *request, a *Acquire) Outcome {
 }
 
 func (s *State) replayed(r *request, wait uint64) Outcome {
-	if s.clock > r.deadline { // gone already, and never revived: a wait, or a hold with a maximum
+	if s.over(r) { // gone already, and never revived: a wait, or a hold with a maximum
 		return Outcome{Code: Finished, Session: r.session}
 	}
 	if !r.granted {
@@ -132,10 +124,7 @@ func (s *State) queueUp(v *session, r *request, wait uint64) Outcome {
 		if len(r.locks) > 1 {
 			l.multiple++
 		}
-		if p.Limit != 0 {
-			l.limit = p.Limit
-			l.bounded++
-		}
+		s.bound(l, p.Want)
 		p.lock = l.number
 		s.queue.ReplaceOrInsert(r.place(i))
 		s.walk.ReplaceOrInsert(l.number)
@@ -190,22 +179,31 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	case !found && (a.Wait > 0 || out.Replayed): // cancelled in the same entry
 		*out = Outcome{Code: Finished}
 	case !found:
-		*out = s.heldOutcome(out.Session, a.Locks)
+		*out = s.heldOutcome(out.Session, a.Locks, 0)
 	case r.granted:
 		out.Code = OK
 		out.Grant = s.grantOf(r)
 	default:
-		out.Code = Queued
+		s.waits(r, out)
 	}
 }
 
-// heldOutcome says who is in the way at these locks; when nobody is, they are in their delay.
-func (s *State) heldOutcome(session uint64, locks []Want) Outcome {
+// waits answers a request that waits at the end of an entry, and tells it when the entry brought it.
+func (s *State) waits(r *request, out *Outcome) {
+	out.Code = Queued
+	if !out.Replayed {
+		s.note(r, NoticeQueued, "", "")
+	}
+}
+
+// heldOutcome says who is in the way at these locks; when nobody is but so many holds of the caller's own, they are in
+// their delay.
+func (s *State) heldOutcome(session uint64, locks []Want, own int) Outcome {
 	out := Outcome{Code: Held, Session: session}
 	out.Holders, out.Waiting = s.holdersOf(locks)
-	if len(out.Holders) == 0 && out.Waiting == 0 {
+	if len(out.Holders) == own && out.Waiting == 0 {
 		if out.Retry = s.delayOf(locks); out.Retry > 0 {
-			out.Code = Delayed
+			out.Code, out.Holders = Delayed, nil
 		}
 	}
 	return out
@@ -214,8 +212,8 @@ func (s *State) heldOutcome(session uint64, locks []Want) Outcome {
 // delayOf returns how long the longest lock-delay of these locks lasts, in ms; 0 when none has one.
 func (s *State) delayOf(locks []Want) (left uint64) {
 	for _, w := range locks {
-		if l, found := s.locks.Get(&lock{number: s.lockNamed(w.Name)}); found && l.delay >= s.clock && l.delay != 0 {
-			left = max(left, l.delay+1-s.clock)
+		if l, found := s.locks.Get(&lock{number: s.lockNamed(w.Name)}); found && l.delay != 0 {
+			left = max(left, l.delay+1-min(l.delay, s.clock))
 		}
 	}
 	return left
@@ -226,7 +224,7 @@ func (s *State) grantOf(r *request) *Grant {
 	g := &Grant{Session: v.number, ID: v.id, Owner: v.owner, Number: r.number, TTL: v.ttl, Deadline: v.deadline}
 	hold := r
 	if r.converts() {
-		if hold, _ = s.requests.Get(&request{seq: r.of}); hold == nil {
+		if hold = s.peekRequest(r.of); hold == nil {
 			return g
 		}
 	}
@@ -266,15 +264,17 @@ func (s *State) settleConvert(c *Convert, out *Outcome) {
 	switch {
 	case !found && s.gone(s.peekSession(c.Session)):
 		*out = Outcome{Code: SessionGone}
-	case !found && (c.Wait > 0 || out.Replayed || !s.holdsStill(c)):
+	case !found && !s.holdsStill(c): // the hold ended in the same entry
+		*out = Outcome{Code: NotHeld, Session: c.Session}
+	case !found && (c.Wait > 0 || out.Replayed || c.Mode == Shared): // cancelled in the same entry
 		*out = Outcome{Code: Finished, Session: c.Session}
 	case !found:
-		*out = s.heldOutcome(c.Session, []Want{c.Want})
+		*out = s.heldOutcome(c.Session, []Want{c.Want}, 1)
 	case r.granted:
 		out.Code = OK
 		out.Grant = s.grantOf(r)
 	default:
-		out.Code = Queued
+		s.waits(r, out)
 	}
 }
 
@@ -284,7 +284,9 @@ func (s *State) finishBelow(v *session, done uint64) {
 		return
 	}
 	// What the client has finished it knows the end of.
-	v.lost = slices.DeleteFunc(v.lost, func(l Lost) bool { return l.Number < done })
+	if v.lost = slices.DeleteFunc(v.lost, func(l Lost) bool { return l.Number < done }); len(v.lost) == 0 {
+		v.lost = nil
+	}
 	if len(v.finished) > 0 && v.finished[0].low == 1 && v.finished[0].high >= done-1 {
 		return
 	}

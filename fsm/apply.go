@@ -161,12 +161,12 @@ func (s *State) renewOne(r Renewal) Outcome {
 		v.ttl = r.TTL
 	}
 	s.finishBelow(v, r.Done)
-	switch {
-	case v.deadline == never: // a session of its own that still waits is kept by its wait
-	case v.nature != natureNamed && v.holds == 0: // of one that has lost its hold only the news is kept
-	default:
-		// The larger of the two, so that a late or reordered renewal does no harm (R4).
-		s.setDeadline(v, max(v.deadline, s.clock+v.ttl))
+	if at := v.deadline; at != never { // else it is a session of its own that still waits, and kept by its wait
+		if v.nature == natureNamed || v.holds > 0 { // of a session of its own that lost its hold only the news is kept
+			// The larger of the two, so that a late or reordered renewal does no harm (R4).
+			at = max(at, s.clock+v.ttl)
+		}
+		s.setDeadline(v, at)
 	}
 	return Outcome{Code: OK, Session: v.number, TTL: v.ttl, Lease: s.lease(v), Count: int(v.holds), Lost: slices.Clone(v.lost)}
 }

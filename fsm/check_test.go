@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/btree"
 )
@@ -82,9 +83,10 @@ func (c *checker) objects() {
 		c.expect(c.sessions[r.session] != nil, "request %v is of session %d, which is not there", r.seq, r.session)
 		c.expect(r.epoch <= c.s.epoch, "request %v is of a later epoch", r.seq)
 		c.expect(!r.try, "try %v outlived its entry", r.seq)
-		held := false
+		held := r.granted && r.converts()
 		for i, p := range r.locks {
 			c.expect(i == 0 || r.locks[i-1].Name < p.Name, "locks of request %v are not in order", r.seq)
+			c.link(r, p)
 			if p.lock == 0 {
 				c.expect(r.granted, "request %v waits for a lock that it gave back", r.seq)
 				continue
@@ -93,8 +95,33 @@ func (c *checker) objects() {
 			c.expect(c.locks[p.lock] != nil && c.locks[p.lock].name == p.Name, "request %v names lock %d", r.seq, p.lock)
 		}
 		c.expect(held, "request %v has no lock left", r.seq)
+		c.conversion(r)
 		c.own[r.session] = append(c.own[r.session], r)
 	}
+}
+
+// link looks at what the hold of one lock says about its latest conversion, and conversion at the other side.
+func (c *checker) link(r *request, p part) {
+	if p.conversion == (Seq{}) {
+		return
+	}
+	o := c.s.peekRequest(p.conversion)
+	c.expect(r.granted && p.lock != 0 && o != nil && o.of == r.seq && o.locks[0].Name == p.Name, "request %v is converted by %v", r.seq, p.conversion)
+}
+
+func (c *checker) conversion(r *request) {
+	if !r.converts() {
+		return
+	}
+	c.expect(len(r.locks) == 1 && (r.granted || r.locks[0].Mode == Exclusive), "conversion %v: %+v", r.seq, r.locks)
+	hold := c.s.peekRequest(r.of)
+	if hold == nil {
+		c.fail("conversion %v of no hold", r.seq)
+		return
+	}
+	i := hold.part(r.locks[0].Name)
+	c.expect(i >= 0 && hold.granted && !hold.converts() && hold.session == r.session && hold.task == r.task &&
+		hold.locks[i].conversion == r.seq && hold.locks[i].lock != 0, "conversion %v of hold %+v", r.seq, hold)
 }
 
 // indexes compares each index with what the objects say.
@@ -127,18 +154,22 @@ func (c *checker) indexes() {
 	}
 	for _, l := range c.locks {
 		names = append(names, named[string]{l.name, l.number})
+		if l.delay != 0 {
+			due = append(due, deadline{at: l.delay, kind: dueDelay, id: l.number})
+		}
 	}
 	for _, rs := range c.own {
 		for _, r := range rs {
 			owned = append(owned, ownership{r.session, r.number, r.seq})
 			if r.deadline != never {
-				due = append(due, deadline{at: r.deadline, kind: dueWait, id: r.session, seq: r.seq})
+				kind := map[bool]dueKind{false: dueWait, true: dueHold}[r.granted]
+				due = append(due, deadline{at: r.deadline, kind: kind, id: r.session, seq: r.seq})
 			}
 			for i, p := range r.locks {
 				if p.lock == 0 {
 					continue
 				}
-				at := place{lock: p.lock, seq: r.seq, mode: p.Mode, limit: p.Limit}
+				at := r.place(i)
 				sum := c.sums[p.lock]
 				if p.Limit != 0 {
 					sum.bounded++
@@ -173,6 +204,7 @@ func (c *checker) indexes() {
 	same(c, "due", s.due, due)
 	same(c, "ttls", s.ttls, ttls)
 	same(c, "rem", s.rem, closed)
+	c.tasks()
 	c.expect(tombstones == s.tombstones, "%d tombstones, counted %d", tombstones, s.tombstones)
 	seen := map[ID]bool{}
 	for _, v := range ids {
@@ -184,6 +216,34 @@ func (c *checker) indexes() {
 		c.expect(!lockNames[v.key], "two locks are called %q", v.key)
 		lockNames[v.key] = true
 	}
+}
+
+// tasks compares the indexes in which deadlocks are looked for (R7).
+func (c *checker) tasks() {
+	var waits, holds []tasked
+	count := map[tasked]int{}
+	for _, r := range items(c.s.requests) {
+		switch {
+		case r.task == "" || (r.granted && r.converts()):
+		case r.granted:
+			holds = append(holds, r.asTask())
+		default:
+			waits = append(waits, r.asTask())
+			count[tasked{session: r.session, task: r.task}]++
+		}
+	}
+	var tangled []place
+	for _, w := range waits {
+		r := c.s.peekRequest(w.seq)
+		for i := range r.locks {
+			if len(r.locks) > 1 || count[tasked{session: r.session, task: r.task}] > 1 {
+				tangled = append(tangled, r.place(i))
+			}
+		}
+	}
+	same(c, "taskWaits", c.s.taskWaits, waits)
+	same(c, "taskHolds", c.s.taskHolds, holds)
+	same(c, "tangled", c.s.tangled, tangled)
 }
 
 // hold adds one hold to the sums of its lock, with the rules of exclusion, limits and shared periods (R5, R6).
@@ -210,15 +270,18 @@ func (c *checker) rules() {
 			l.bounded == sum.bounded && l.waits == sum.waits && l.multiple == sum.multiple, "sums of lock %q: %+v, counted %+v", l.name, *l, *sum)
 		c.expect(!sum.exclusive || sum.shared == 0, "lock %q is exclusive and shared", l.name)
 		c.expect(sum.limit == 0 || sum.shared <= uint64(sum.limit), "lock %q has %d holders, limit %d", l.name, sum.shared, sum.limit)
-		c.expect(sum.exclusive || sum.shared > 0 || sum.waits > 0, "lock %q is idle and still there (R11)", l.name)
+		c.expect(sum.exclusive || sum.shared > 0 || sum.waits > 0 || l.delay != 0, "lock %q is idle and still there (R11)", l.name)
 	}
 	for n, v := range c.sessions {
 		holds, waits := uint64(0), uint64(0)
 		for _, r := range c.own[n] {
-			if r.granted {
+			switch {
+			case r.granted && r.converts():
+				c.expect(r.deadline == never, "conversion %v was made and ends", r.seq)
+			case r.granted:
 				holds++
-				c.expect(r.deadline == never, "granted request %v has the deadline of a wait", r.seq)
-			} else {
+				c.expect((r.deadline == never) == (r.maxHold == 0), "deadline of hold %v", r.seq)
+			default:
 				waits++
 				c.expect(r.deadline != never, "request %v waits for ever", r.seq)
 				c.expect(r.depth >= -1 && r.depth < len(r.locks), "depth %d of request %v", r.depth, r.seq)
@@ -235,9 +298,10 @@ func (c *checker) rules() {
 		case v.nature == natureNamed:
 			c.expect(v.deadline != never, "session %d never ends", n)
 		default:
-			c.expect(holds+waits == 1 && (v.deadline == never) == (waits == 1), "session %d of one grant", n)
+			c.expect((holds+waits == 1 || holds+waits == 0 && len(v.lost) > 0) && (v.deadline == never) == (waits == 1), "session %d of one grant", n)
 		}
-		c.expect(uint64(len(v.finished)) <= maxIntervals+c.s.limits.Requests+1, "session %d has %d intervals", n, len(v.finished))
+		c.expect(len(v.lost) <= maxLost, "session %d lost %d", n, len(v.lost))
+		c.expect(uint64(len(v.finished)) <= maxIntervals+2*c.s.limits.Requests+1, "session %d has %d intervals", n, len(v.finished))
 		for i, f := range v.finished {
 			c.expect(f.low >= 1 && f.low <= f.high && (i == 0 || v.finished[i-1].high+1 < f.low), "intervals of session %d: %v", n, v.finished)
 		}
@@ -248,15 +312,22 @@ func (c *checker) rules() {
 // request stands where judging all of them anew would put it, and none that is alive could be granted.
 func (c *checker) work() {
 	s := c.s
-	for _, seq := range items(s.look) {
-		r, found := s.requests.Get(&request{seq: seq})
-		c.expect(found && !r.granted, "look has %v, which does not wait", seq)
+	for _, o := range items(s.look) {
+		r := s.peekRequest(o.seq)
+		c.expect(r != nil && !r.granted && r.order() == o, "look has %v, which does not wait", o)
 	}
 	for _, n := range items(s.walk) {
 		c.expect(c.locks[n] != nil, "walk has lock %d, which is not there", n)
 	}
-	for _, r := range items(s.requests) {
-		_, judged := s.look.Get(r.seq)
+	requests := items(s.requests)
+	slices.SortFunc(requests, func(a, b *request) int {
+		if a.order().Less(b.order()) {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range requests {
+		_, judged := s.look.Get(r.order())
 		c.expect(r.granted || r.depth >= 0 || judged, "request %v is never judged", r.seq)
 	}
 	if s.look.Len() > 0 || len(c.wrong) > 0 {
@@ -264,7 +335,7 @@ func (c *checker) work() {
 	}
 	c.expect(s.walk.Len() == 0, "walk is left without look")
 	var earlier []*request
-	for _, r := range items(s.requests) {
+	for _, r := range requests {
 		if r.granted {
 			continue
 		}
@@ -285,6 +356,13 @@ func (c *checker) work() {
 func (c *checker) could(r *request, i int, earlier []*request) bool {
 	want := r.locks[i]
 	sum := c.sums[want.lock]
+	if c.locks[want.lock].delay != 0 {
+		return false
+	}
+	if r.converts() { // conversions stand first, in the order of the log
+		alone := !sum.exclusive && sum.shared == 1
+		return alone && !slices.ContainsFunc(earlier, func(e *request) bool { return e.position(want.lock) >= 0 })
+	}
 	taken, limit := sum.shared, tighter(want.Limit, sum.limit)
 	if sum.exclusive || (want.Mode == Exclusive && taken > 0) {
 		return false
@@ -301,34 +379,4 @@ func (c *checker) could(r *request, i int, earlier []*request) bool {
 		}
 	}
 	return want.Mode == Exclusive || (taken < c.s.limits.Holders && (limit == 0 || taken < uint64(limit)))
-}
-
-// tokens watches over the tokens of a whole run (R6, R10): a new exclusive token, and one that opens a shared period, is
-// above every earlier one of its lock and is that of its entry; what joins a period has the period's.
-type tokens struct {
-	last map[string]part
-	seen map[Seq]bool
-}
-
-func newTokens() *tokens { return &tokens{last: map[string]part{}, seen: map[Seq]bool{}} }
-
-// after looks at the grants that the latest entry made.
-func (t *tokens) after(s *State) error {
-	for _, r := range items(s.requests) {
-		if !r.granted || t.seen[r.seq] {
-			continue
-		}
-		t.seen[r.seq] = true
-		for _, p := range r.locks {
-			last := t.last[p.Name]
-			joins := p.Mode == Shared && last.Mode == Shared && p.token == last.token
-			opens := p.token > last.token && p.token == s.base+s.index
-			if !joins && !opens {
-				return fmt.Errorf("lock %q: token %d of mode %d in the entry of %d, after %d of mode %d",
-					p.Name, p.token, p.Mode, s.base+s.index, last.token, last.Mode)
-			}
-			t.last[p.Name] = p
-		}
-	}
-	return nil
 }

@@ -63,47 +63,72 @@ func (s *State) startConversion(v *session, c *Convert, seq Seq) Outcome {
 	if p.Mode == c.Mode {
 		return Outcome{Code: SameMode, Session: v.number}
 	}
-	if latest, found := s.requests.Get(&request{seq: p.conversion}); found && (!latest.granted || p.conversion.Index == s.index) {
-		// One conversion of a hold at a time, and one in an entry: two would have one token.
-		return Outcome{Code: Deadlock, Session: v.number, Cycle: []Step{s.stepOf(latest, l)}}
+	former := p.conversion
+	if latest := s.peekRequest(former); latest != nil && !latest.granted {
+		// One conversion of a hold at a time, and so one in an entry: two would have one token.
+		return Outcome{Code: Deadlock, Session: v.number, Cycle: []Step{s.stepOf(latest, l, v)}}
 	}
 	if c.Limit != 0 && l.bounded > 0 && l.limit != c.Limit {
 		return Outcome{Code: ModeConflict, Limit: l.limit, Name: c.Name}
+	}
+	rival := s.conversionWaiting(l)
+	if c.Mode == Exclusive && rival != nil {
+		// Each waits for the other's shared hold to go: the second of two is refused (R9).
+		r := &request{task: hold.task, session: v.number}
+		other := s.peekSession(rival.session)
+		return Outcome{Code: Deadlock, Session: v.number, Cycle: []Step{s.stepOf(r, l, other), s.stepOf(rival, l, v)}}
 	}
 	r := &request{
 		epoch: s.epoch, seq: seq, session: v.number, number: c.Number, try: c.Wait == 0, since: s.clock, wall: s.wall,
 		deadline: never, depth: -1, task: hold.task, of: hold.seq, locks: []part{{Want: c.Want, asked: c.Want}},
 	}
-	s.endConversion(p) // the one before was done, and the token shows that its answer arrived
-	if c.Mode == Exclusive {
-		if other, found := first(s.queue, l.number); found && other.rank == 0 {
-			// Each waits for the other's shared hold to go: the second of two is refused (R9).
-			waiting, _ := s.requests.Get(&request{seq: other.seq})
-			return Outcome{Code: Deadlock, Session: v.number, Cycle: []Step{s.stepOf(waiting, l)}}
-		}
-		p.conversion = seq
-		return s.queueUp(v, r, c.Wait)
-	}
 	p.conversion = seq
-	r.try = false
-	s.requests.ReplaceOrInsert(r)
-	s.owned.ReplaceOrInsert(ownership{v.number, r.number, seq})
-	v.waits++
-	s.downs = append(s.downs, seq)
-	return Outcome{Code: OK, Session: v.number, Request: seq}
+	out := Outcome{Code: OK, Session: v.number, Request: seq}
+	if c.Mode == Exclusive {
+		if out = s.queueUp(v, r, c.Wait); out.Code != OK {
+			s.editRequest(hold.seq).locks[i].conversion = former // a refusal changes nothing
+			return out
+		}
+	} else {
+		r.try = false
+		s.requests.ReplaceOrInsert(r)
+		s.owned.ReplaceOrInsert(ownership{v.number, r.number, seq})
+		s.bound(l, c.Want) // from now on, as nobody with another limit may come in between
+		v.waits++
+		s.downs = append(s.downs, seq)
+	}
+	// The one before took effect, and the token shows that its answer arrived: its number is finished.
+	if before := s.editRequest(former); before != nil {
+		s.end(before, endHoldGone)
+	}
+	return out
 }
 
-func (s *State) stepOf(r *request, l *lock) Step {
-	v := s.peekSession(r.session)
-	return Step{Task: r.task, Owner: v.owner, WaitsFor: l.name, HeldBy: v.owner}
+// conversionWaiting returns the conversion to exclusive that waits for a lock, nil when there is none. A try is no wait.
+func (s *State) conversionWaiting(l *lock) (found *request) {
+	s.eachWait(l.number, func(p place) bool {
+		if r := s.peekRequest(p.seq); p.rank == 0 && !r.try && !s.over(r) {
+			found = r
+		}
+		return p.rank == 0 && found == nil
+	})
+	return found
+}
+
+// stepOf says that a request waits for a lock and a session is in its way.
+func (s *State) stepOf(r *request, l *lock, inTheWay *session) Step {
+	return Step{Task: r.task, Owner: s.peekSession(r.session).owner, WaitsFor: l.name, HeldBy: inTheWay.owner}
 }
 
 // convertDowns makes the conversions to shared of this entry, of those holds that the entry has not ended.
 func (s *State) convertDowns() {
 	for _, seq := range s.downs {
-		if r := s.editRequest(seq); r != nil {
+		switch r := s.editRequest(seq); {
+		case r == nil:
+		case s.over(r): // its session was closed in this entry, and is taken apart in a later one
+			s.end(r, endHoldGone)
+		default:
 			s.finishConversion(r)
-			s.lookFirst(r.locks[0].lock)
 		}
 	}
 	s.downs = s.downs[:0]
@@ -115,23 +140,17 @@ func (s *State) finishConversion(r *request) {
 	i := hold.part(r.locks[0].Name)
 	p := &hold.locks[i]
 	l := s.editLock(p.lock)
-	r.locks[0].lock = l.number
-	if s.queue.Has(r.place(0)) {
+	if !r.convertsDown() {
 		at := r.place(0)
 		s.queue.Delete(at)
 		s.throughs.Delete(at)
 		s.barriers.Delete(at)
 		s.leaveQueue(l, r)
-		s.unbound(l, r.locks[0].Want)
 	}
 	s.holds.Delete(hold.place(i))
 	s.unhold(l, p.Want)
-	s.unbound(l, p.Want)
+	s.unbound(l, p.Want) // the limit of the new mode counts since the conversion began
 	p.Mode, p.Limit, p.former = r.locks[0].Mode, r.locks[0].Limit, p.token
-	if p.Limit != 0 {
-		l.limit = p.Limit
-		l.bounded++
-	}
 	p.token = s.hold(l, p.Want)
 	s.holds.ReplaceOrInsert(hold.place(i))
 	s.left--
@@ -144,6 +163,9 @@ func (s *State) finishConversion(r *request) {
 	r.locks[0].lock, r.locks[0].token = 0, p.token
 	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
 	s.notePart(hold, i, NoticeConverted, "", "")
+	if r.convertsDown() {
+		s.lookFirst(l.number)
+	}
 }
 
 // hold adds a hold to the sums of a lock and returns its token.
@@ -192,13 +214,35 @@ func (s *State) endConversion(p *part) {
 		return
 	}
 	p.conversion = Seq{}
-	if r := s.editRequest(seq); r != nil {
+	r := s.editRequest(seq)
+	switch {
+	case r == nil:
+	case s.gone(s.peekSession(r.session)):
+		s.end(r, endReleased)
+	default:
 		s.end(r, endHoldGone)
 	}
 }
 
-// holdsStill reports whether the hold that a conversion is of is still there.
+// unlink has the hold that a conversion is of forget about it.
+func (s *State) unlink(r *request) {
+	hold := s.editRequest(r.of)
+	if hold == nil {
+		return
+	}
+	for i := range hold.locks {
+		if hold.locks[i].conversion == r.seq {
+			hold.locks[i].conversion = Seq{}
+		}
+	}
+}
+
+// holdsStill reports whether the lock that a conversion is of is still held by its session.
 func (s *State) holdsStill(c *Convert) bool {
 	r := s.owned1(c.Session, c.Of)
-	return r != nil && r.granted && !s.over(r)
+	if r == nil || !r.granted || r.converts() || s.over(r) {
+		return false
+	}
+	i := r.part(c.Name)
+	return i >= 0 && r.locks[i].lock != 0
 }

@@ -6,6 +6,9 @@ import "math"
 // deadline ends what slips through (R7).
 const deadlockSteps = 10_000
 
+// MaxCycle bounds the steps of a cycle that is shown; a longer one is cut short.
+const MaxCycle = 64
+
 // deadlock judges a request that has just been queued: if it can never be granted while every task that does not wait
 // lets go of everything, it is part of, or behind, a deadlock, and the result is a cycle that shows why (R7).
 //
@@ -17,8 +20,8 @@ func (s *State) deadlock(r *request) []Step {
 	if r.task == "" {
 		return nil // not judged
 	}
-	if !r.converts() && countOf(s.taskHolds, r.asTask(), 1) == 0 && s.isLast(r) {
-		return nil // nobody waits for a task that holds nothing and stands before nobody
+	if !r.converts() && countOf(s.taskHolds, r.asTask(), 1) == 0 && countOf(s.taskWaits, r.asTask(), 2) == 1 && s.isLast(r) {
+		return nil // nobody waits for a task that holds nothing, waits for nothing else and stands before nobody
 	}
 	search := search{state: s, left: deadlockSteps, seen: map[Seq]bool{}}
 	if !search.meetsItself(r) || search.left <= 0 {
@@ -52,58 +55,56 @@ type search struct {
 	seen  map[Seq]bool // true while it is being followed, false afterwards
 }
 
-// meetsItself reports whether a circle of waiting is reachable from a request. Those that wait for one lock only, of a
+// meetsItself reports whether a circle of waiting is reachable from a request. Others that wait for one lock only, of a
 // task that waits for nothing else, need not be followed: they wait for the holders of that lock and for the tangled ones
-// ahead, as the request itself does.
-func (x *search) meetsItself(r *request) bool {
+// ahead, as the request itself does, and let go as soon as they were granted.
+func (x *search) meetsItself(r *request) (found bool) {
 	if following, seen := x.seen[r.seq]; seen {
 		return following
 	}
 	x.seen[r.seq] = true
-	found := false
-	for i := range r.locks {
+	for i := 0; i < len(r.locks) && !found && x.left > 0; i++ {
 		at := r.place(i)
 		x.state.eachHold(at.lock, func(p place) bool {
-			if x.left--; x.left <= 0 {
-				return false
-			}
-			if p.seq != r.of {
-				found = x.taskMeets(p.seq)
-			}
-			return !found
+			x.left--
+			found = p.seq != r.of && x.taskMeets(p.seq, 1)
+			return !found && x.left > 0
 		})
 		if found || x.left <= 0 {
 			break
 		}
-		x.state.tangled.AscendRange(place{lock: at.lock}, at, func(p place) bool {
-			if x.left--; x.left <= 0 {
+		x.state.tangled.AscendGreaterOrEqual(place{lock: at.lock}, func(p place) bool {
+			if p.lock != at.lock {
 				return false
 			}
-			found = x.taskMeets(p.seq)
-			return !found
+			ahead := p.order.Less(at.order)
+			if !ahead && i == 0 {
+				return false
+			}
+			x.left--
+			if p.seq != r.seq {
+				// Those behind overtake where the request does not stand yet, and keep what they get when they wait for more.
+				found = x.taskMeets(p.seq, map[bool]int{true: 1, false: 2}[ahead])
+			}
+			return !found && x.left > 0
 		})
-		if found || x.left <= 0 {
-			break
-		}
 	}
 	x.seen[r.seq] = false
 	return found
 }
 
-// taskMeets follows everything that the task of a request waits for.
-func (x *search) taskMeets(seq Seq) (found bool) {
+// taskMeets follows everything that the task of a request waits for, if that is so many requests at least.
+func (x *search) taskMeets(seq Seq, least int) (found bool) {
 	s := x.state
-	r, _ := s.requests.Get(&request{seq: seq})
-	if r.task == "" || s.over(r) {
+	r := s.peekRequest(seq)
+	if r.task == "" || s.over(r) || countOf(s.taskWaits, r.asTask(), least) < least {
 		return false
 	}
 	eachOf(s.taskWaits, r.asTask(), func(waits Seq) bool {
-		if x.left--; x.left <= 0 {
-			return false
-		}
-		w, _ := s.requests.Get(&request{seq: waits})
+		x.left--
+		w := s.peekRequest(waits)
 		found = !s.over(w) && x.meetsItself(w)
-		return !found
+		return !found && x.left > 0
 	})
 	return found
 }
@@ -116,12 +117,8 @@ func (s *State) playOut(r *request) []Step {
 	copied.epoch = s.epoch + 1 // apart from both: what either changes is copied first
 	s.epoch += 2
 	copied.left, copied.looks = math.MaxInt, math.MaxInt
-	g := game{s: copied, left: deadlockSteps, locks: map[uint64]bool{}}
-	for i := range r.locks {
-		g.locks[r.locks[i].lock] = true
-		g.open = append(g.open, r.locks[i].lock)
-	}
-	if !g.gather() {
+	g := game{s: copied, left: deadlockSteps, seen: map[uint64]bool{}}
+	if !g.gather(r) {
 		return nil
 	}
 	g.begin(r.seq)
@@ -135,31 +132,31 @@ func (s *State) playOut(r *request) []Step {
 type game struct {
 	s     *State
 	left  int
-	locks map[uint64]bool // that matter
-	open  []uint64        // of these, the ones still to look at
-	holds []Seq           // at these locks, in order
+	locks []uint64 // that matter
+	seen  map[uint64]bool
+	holds []Seq // at these locks, in order
 	waits []Seq
 }
 
 // gather collects the locks that matter: those of a request, of everybody who holds or waits there, and so on. It reports
 // whether that stayed within the bound.
-func (g *game) gather() bool {
+func (g *game) gather(judged *request) bool {
 	add := func(r *request) {
 		for _, p := range r.locks {
-			if p.lock != 0 && !g.locks[p.lock] {
-				g.locks[p.lock] = true
-				g.open = append(g.open, p.lock)
+			if p.lock != 0 && !g.seen[p.lock] {
+				g.seen[p.lock] = true
+				g.locks = append(g.locks, p.lock)
 			}
 		}
 	}
+	add(judged)
 	seen := map[Seq]bool{}
-	for len(g.open) > 0 && g.left > 0 {
-		lock := g.open[0]
-		g.open = g.open[1:]
+	for i := 0; i < len(g.locks) && g.left > 0; i++ {
+		lock := g.locks[i]
 		visit := func(list *[]Seq) func(place) bool {
 			return func(p place) bool {
 				g.left--
-				r, _ := g.s.requests.Get(&request{seq: p.seq})
+				r := g.s.peekRequest(p.seq)
 				if !seen[p.seq] {
 					seen[p.seq] = true
 					*list = append(*list, p.seq)
@@ -170,8 +167,7 @@ func (g *game) gather() bool {
 				if r.task != "" {
 					eachOf(g.s.taskWaits, r.asTask(), func(waits Seq) bool {
 						g.left--
-						w, _ := g.s.requests.Get(&request{seq: waits})
-						add(w)
+						add(g.s.peekRequest(waits))
 						return g.left > 0
 					})
 				}
@@ -186,6 +182,23 @@ func (g *game) gather() bool {
 
 // begin takes out what is not judged or is over already: requests without a task, tries, and those of dead sessions.
 func (g *game) begin(judged Seq) {
+	// Only what concerns the locks that matter is judged. Their delays end by themselves.
+	look, walk := g.s.look, g.s.walk
+	g.s.look, g.s.walk = tree(order.Less), tree(func(a, b uint64) bool { return a < b })
+	for _, seq := range g.waits {
+		if o := g.s.peekRequest(seq).order(); look.Has(o) {
+			g.s.look.ReplaceOrInsert(o)
+		}
+	}
+	for _, n := range g.locks {
+		if walk.Has(n) {
+			g.s.walk.ReplaceOrInsert(n)
+		}
+		if l := g.s.editLock(n); l.delay != 0 {
+			l.delay = 0
+			g.s.lookFirst(n)
+		}
+	}
 	for _, seq := range g.waits {
 		if r := g.s.editRequest(seq); r != nil && seq != judged && (r.task == "" || r.try || g.s.over(r)) {
 			g.s.end(r, endTried)
@@ -228,47 +241,46 @@ func (g *game) play(judged Seq) bool {
 		}
 		// Who was granted what it waited for waits no more, and lets go of this and of what it held before.
 		for _, seq := range granted {
-			if r, found := g.s.requests.Get(&request{seq: seq}); found {
-				eachHeld := []Seq{}
-				eachOf(g.s.taskHolds, r.asTask(), func(q Seq) bool {
-					eachHeld = append(eachHeld, q)
-					return true
-				})
-				for _, q := range eachHeld {
-					g.letGo(q)
-				}
+			r := g.s.peekRequest(seq)
+			if r == nil {
+				continue // its task has let go of it for another one's sake
+			}
+			var held []Seq
+			eachOf(g.s.taskHolds, r.asTask(), func(q Seq) bool {
+				held = append(held, q)
+				return true
+			})
+			for _, q := range held {
+				g.letGo(q)
 			}
 		}
 	}
 }
 
-// cycle follows, from the judged request, one that is in the way of each, until one comes again.
+// cycle follows, from the judged request, one that is in the way of each, until one comes again. Whoever is left is stuck,
+// so whoever is in the way waits as well.
 func (g *game) cycle(judged Seq) []Step {
 	var steps []Step
 	at := map[Seq]int{}
 	for seq := judged; ; {
 		if first, again := at[seq]; again {
-			return steps[first:]
+			steps = steps[first:]
+			return steps[:min(len(steps), MaxCycle)]
 		}
 		at[seq] = len(steps)
-		r, found := g.s.requests.Get(&request{seq: seq})
-		if !found {
-			return steps
+		r := g.s.peekRequest(seq)
+		if r.granted {
+			return steps // of a task that does not wait: it has let go
 		}
 		lock, inTheWay := g.blocker(r)
 		v, other := g.s.peekSession(r.session), g.s.peekSession(inTheWay.session)
 		steps = append(steps, Step{Task: r.task, Owner: v.owner, WaitsFor: lock, HeldBy: other.owner})
-		next := inTheWay.seq
-		if inTheWay.granted {
+		if seq = inTheWay.seq; inTheWay.granted {
 			eachOf(g.s.taskWaits, inTheWay.asTask(), func(w Seq) bool {
-				next = w
+				seq = w
 				return false
 			})
 		}
-		if next == seq {
-			return steps
-		}
-		seq = next
 	}
 }
 
@@ -279,23 +291,29 @@ func (g *game) blocker(r *request) (lock string, inTheWay *request) {
 		i++
 	}
 	at := r.place(i)
-	var found place
-	g.s.eachHold(at.lock, func(p place) bool {
-		if p.seq == r.of {
-			return true
+	var excludes, counts place // what counts is shared as the request is: only a limit is in the way
+	visit := func(p place) bool {
+		switch {
+		case p.seq == r.of:
+		case p.mode == Exclusive || at.mode == Exclusive:
+			excludes = p
+		case counts.lock == 0:
+			counts = p
 		}
-		found = p
-		return at.mode == Shared && p.mode == Shared && found.seq == Seq{}
-	})
-	if before, ok := first(g.s.barriers, at.lock); ok && found.lock == 0 && before.order.Less(at.order) {
-		found = before
+		return excludes.lock == 0
 	}
-	if before, ok := first(g.s.throughs, at.lock); ok && found.lock == 0 && before.order.Less(at.order) {
-		found = before
+	g.s.eachHold(at.lock, visit)
+	if barrier, found := first(g.s.barriers, at.lock); found && excludes.lock == 0 && barrier.order.Less(at.order) {
+		excludes = barrier
 	}
-	inTheWay = r
-	if found.lock != 0 {
-		inTheWay, _ = g.s.requests.Get(&request{seq: found.seq})
+	if excludes.lock == 0 {
+		g.s.throughs.AscendRange(place{lock: at.lock}, at, visit)
+	}
+	if excludes.lock == 0 {
+		excludes = counts
+	}
+	if inTheWay = g.s.peekRequest(excludes.seq); inTheWay == nil {
+		inTheWay = r
 	}
 	return r.locks[i].Name, inTheWay
 }

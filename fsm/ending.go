@@ -123,10 +123,15 @@ func (s *State) cancel(c *Cancel) Outcome {
 		out.Holders, out.Waiting = s.holdersOf(r.wanted())
 		s.end(r, endCancelled)
 		return out
+	case s.over(r): // past its maximum already, and no clean end any more
+		return Outcome{Code: Finished, Session: n}
 	case c.Waiting:
 		return Outcome{Code: OK, Session: n, Request: r.seq, Grant: s.grantOf(r), Replayed: true}
 	}
 	s.end(r, endReleased)
+	if r.converts() { // it took effect, and what it converted is held on
+		return Outcome{Code: Finished, Session: n}
+	}
 	return Outcome{Code: Released, Session: n}
 }
 
@@ -171,6 +176,8 @@ func (s *State) end(r *request, why ending) {
 	s.setWaitDeadline(r, never)
 	switch {
 	case r.granted && r.converts(): // only its number is left
+		s.unlink(r)
+		s.left--
 	case r.granted:
 		v.holds--
 		for i := range r.locks {
@@ -204,19 +211,20 @@ func (s *State) stopWaiting(r *request, why ending) {
 	s.look.Delete(r.order())
 	if why != endTried && why != endDeadlock {
 		s.events = append(s.events, Event{Kind: EventEnded, Request: r.seq, Code: why.code()})
-		s.note(r, NoticeCancelled, "", "")
+		if r.seq.Index != s.index { // else nobody was told that it waits
+			s.note(r, NoticeCancelled, "", "")
+		}
+	}
+	if r.converts() {
+		s.unlink(r)
+	}
+	if r.convertsDown() {
+		s.unbound(s.editLock(s.lockNamed(r.locks[0].Name)), r.locks[0].Want)
+		s.left--
+		return
 	}
 	for i := range r.locks {
-		if r.locks[i].lock != 0 {
-			s.unqueue(r, i)
-		}
-	}
-	if hold := s.editRequest(r.of); r.converts() && hold != nil {
-		for i := range hold.locks {
-			if hold.locks[i].conversion == r.seq {
-				hold.locks[i].conversion = Seq{}
-			}
-		}
+		s.unqueue(r, i)
 	}
 }
 
@@ -240,6 +248,14 @@ func (s *State) leaveQueue(l *lock, r *request) {
 	l.waits--
 	if len(r.locks) > 1 {
 		l.multiple--
+	}
+}
+
+// bound and unbound count those with a limit at a lock.
+func (s *State) bound(l *lock, w Want) {
+	if w.Limit != 0 {
+		l.limit = w.Limit
+		l.bounded++
 	}
 }
 
@@ -323,21 +339,21 @@ func (s *State) setValue(c *Value) Outcome {
 	return Outcome{Code: OK, Session: v.number}
 }
 
-// force ends the holds of a lock that have this token, at most as many as one entry may do; Count says how many, and More
-// whether some are left.
+// force ends the holds of a lock that have this token, at most as many as the entry may still do; Count says how many, and
+// More whether some are left.
 func (s *State) force(c *Force) Outcome {
 	n := s.lockNamed(c.Name)
 	var holds []Seq
-	more := false
+	most, more := max(1, s.left), false
 	s.eachHold(n, func(p place) bool {
-		if more = len(holds) == s.works; more {
-			return false
+		r := s.peekRequest(p.seq)
+		if i := r.position(n); r.locks[i].token != c.Token || s.over(r) {
+			return true
 		}
-		r, _ := s.requests.Get(&request{seq: p.seq})
-		if i := r.position(n); r.locks[i].token == c.Token && !s.over(r) {
+		if more = len(holds) == most; !more {
 			holds = append(holds, p.seq)
 		}
-		return true
+		return !more
 	})
 	if n == 0 || len(holds) == 0 {
 		return Outcome{Code: NotHeld}

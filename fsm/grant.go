@@ -55,7 +55,7 @@ func (s *State) can(r *request, i int) bool {
 	}
 	l, _ := s.locks.Get(&lock{number: at.lock})
 	if r.converts() {
-		return !l.exclusive && l.shared == 1 // its own hold; nobody stands before it
+		return l.delay == 0 && !l.exclusive && l.shared == 1 // its own hold
 	}
 	if l.delay != 0 || l.exclusive || (at.mode == Exclusive && l.shared > 0) {
 		return false

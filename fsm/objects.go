@@ -121,6 +121,9 @@ type request struct {
 // converts reports whether the request is a conversion of a hold, and not a hold itself.
 func (r *request) converts() bool { return r.of != Seq{} }
 
+// convertsDown reports whether it is a conversion to shared, which takes effect in its own entry and stands in no queue.
+func (r *request) convertsDown() bool { return r.converts() && r.locks[0].Mode == Shared }
+
 // order is a request's place in the one order that all requests share: conversions to exclusive first, then priority,
 // then the log (R5).
 type order struct {

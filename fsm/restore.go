@@ -158,27 +158,30 @@ func (b *rebuilder) tasks(r *request) bool {
 	case r.granted:
 		s.taskHolds.ReplaceOrInsert(r.asTask())
 	default:
-		s.taskWaits.ReplaceOrInsert(r.asTask())
-		s.tangle(r)
+		s.waitAsTask(r)
 	}
 	if r.converts() {
-		hold, found := s.requests.Get(&request{seq: r.of})
-		ok := found && hold.granted && !hold.converts() && hold.session == r.session && hold.task == r.task
+		hold := s.peekRequest(r.of)
+		ok := hold != nil && hold.granted && !hold.converts() && hold.session == r.session && hold.task == r.task
 		if ok {
 			i := hold.part(r.locks[0].Name)
 			ok = i >= 0 && hold.locks[i].lock != 0 && hold.locks[i].conversion == r.seq
 		}
-		b.expect(ok, "conversion %v of no hold", r.seq)
+		b.expect(ok && (r.granted || r.locks[0].Mode == Exclusive), "conversion %v of no hold", r.seq)
 	}
 	for _, p := range r.locks {
-		b.expect(p.conversion == Seq{} || s.requests.Has(&request{seq: p.conversion}), "request %v is converted by none", r.seq)
+		if p.conversion == (Seq{}) {
+			continue
+		}
+		c := s.peekRequest(p.conversion)
+		b.expect(c != nil && c.of == r.seq && c.locks[0].Name == p.Name && p.lock != 0, "request %v is converted by none", r.seq)
 	}
 	return b.err == nil
 }
 
 func (b *rebuilder) sessionSums(v *session) bool {
 	if v.nature != natureNamed && !v.tomb {
-		b.expect(v.holds+v.waits == 1 || len(v.lost) > 0, "session %d of one grant has %d", v.number, v.holds+v.waits)
+		b.expect(v.holds+v.waits == 1 || (v.holds+v.waits == 0 && len(v.lost) > 0), "session %d of one grant has %d", v.number, v.holds+v.waits)
 		b.expect(v.closed || (v.waits == 1) == (v.deadline == never), "deadline of session %d", v.number)
 	}
 	_, found := b.s.rem.Get(v.number)

@@ -16,13 +16,16 @@ import (
 //
 // and its commands are
 //
-//	open ID ttl=MS [owner=O]
+//	open ID ttl=MS [owner=O] [label=K:V]
 //	renew SESSION[@TTL][/DONE] …
 //	close SESSION
-//	acquire SESSION NUMBER LOCK … [wait=MS] [done=N] [task=T] [trace=T]
-//	acquire key=ID|own=ID ttl=MS [owner=O] LOCK … [wait=MS]
+//	acquire SESSION NUMBER LOCK … [wait=MS] [done=N] [task=T] [trace=T] [priority=N] [max=MS] [delay=MS] [value=V]
+//	acquire key=ID|own=ID ttl=MS [owner=O] LOCK … [wait=MS] […]
 //	release SESSION NUMBER [token=N] [name=L]       NUMBER 0 is the grant of a session of its own
 //	cancel SESSION NUMBER [waiting] | cancel key=ID [waiting]
+//	convert SESSION NUMBER of=N token=N LOCK [wait=MS] [done=N]     LOCK as it shall be
+//	value SESSION NUMBER token=N name=L value=V
+//	force LOCK token=N [reason=R] [by=B] [delay=MS]
 //	raise ID above=N [reason=R]
 //	level N
 //	unknown                                         a command of a newer version that may be skipped
@@ -136,7 +139,11 @@ func parseCommand(line string, n names) Command {
 	w := split(line)
 	switch w.plain[0] {
 	case "open":
-		return &Open{Session: label(w.plain[1]), Owner: w.named["owner"], TTL: w.number("ttl")}
+		o := &Open{Session: label(w.plain[1]), Owner: w.named["owner"], TTL: w.number("ttl")}
+		if k, v, ok := strings.Cut(w.named["label"], ":"); ok {
+			o.Labels = []Label{{k, v}}
+		}
+		return o
 	case "renew":
 		r := &Renew{}
 		for _, f := range w.plain[1:] {
@@ -157,7 +164,14 @@ func parseCommand(line string, n names) Command {
 	case "acquire":
 		a := &Acquire{
 			Done: w.number("done"), Owner: w.named["owner"], TTL: w.number("ttl"), Wait: w.number("wait"),
-			Task: w.named["task"], Trace: w.named["trace"],
+			Task: w.named["task"], Trace: w.named["trace"], MaxHold: w.number("max"), Delay: w.number("delay"), Value: w.named["value"],
+		}
+		if p, ok := w.named["priority"]; ok {
+			n, err := strconv.ParseInt(p, 10, 64)
+			if err != nil {
+				panic(err.Error())
+			}
+			a.Priority = n
 		}
 		locks := w.plain[1:]
 		if k, ok := w.named["key"]; ok {
@@ -181,6 +195,15 @@ func parseCommand(line string, n names) Command {
 			c.Session, c.Number = n.session(w.plain[1]), number64(w.plain[2])
 		}
 		return c
+	case "convert":
+		return &Convert{
+			Session: n.session(w.plain[1]), Number: number64(w.plain[2]), Of: w.number("of"), Token: w.number("token"),
+			Want: parseWant(w.plain[3]), Wait: w.number("wait"), Done: w.number("done"),
+		}
+	case "value":
+		return &Value{Session: n.session(w.plain[1]), Number: number64(w.plain[2]), Token: w.number("token"), Name: w.named["name"], Value: w.named["value"]}
+	case "force":
+		return &Force{Name: w.plain[1], Token: w.number("token"), Reason: w.named["reason"], By: w.named["by"], Delay: w.number("delay")}
 	case "raise":
 		return &Raise{ID: label(w.plain[1]), Above: w.number("above"), Reason: w.named["reason"]}
 	case "level":
@@ -252,6 +275,9 @@ func formatCommand(command Command) string {
 	case *Open:
 		fmt.Fprintf(&b, "open %s ttl=%d", c.Session.label(), c.TTL)
 		text("owner", c.Owner)
+		for _, l := range c.Labels {
+			text("label", l.Key+":"+l.Value)
+		}
 	case *Renew:
 		b.WriteString("renew")
 		for _, r := range c.Sessions {
@@ -277,6 +303,12 @@ func formatCommand(command Command) string {
 		text("owner", c.Owner)
 		text("task", c.Task)
 		text("trace", c.Trace)
+		if c.Priority != 0 {
+			fmt.Fprintf(&b, " priority=%d", c.Priority)
+		}
+		put("max", c.MaxHold)
+		put("delay", c.Delay)
+		text("value", c.Value)
 	case *Release:
 		fmt.Fprintf(&b, "release #%d %d", c.Session, c.Number)
 		put("token", c.Token)
@@ -290,6 +322,18 @@ func formatCommand(command Command) string {
 		if c.Waiting {
 			b.WriteString(" waiting")
 		}
+	case *Convert:
+		fmt.Fprintf(&b, "convert #%d %d of=%d token=%d %v", c.Session, c.Number, c.Of, c.Token, c.Want)
+		put("wait", c.Wait)
+		put("done", c.Done)
+	case *Value:
+		fmt.Fprintf(&b, "value #%d %d token=%d name=%s", c.Session, c.Number, c.Token, c.Name)
+		text("value", c.Value)
+	case *Force:
+		fmt.Fprintf(&b, "force %s token=%d", c.Name, c.Token)
+		text("reason", c.Reason)
+		text("by", c.By)
+		put("delay", c.Delay)
 	case *Raise:
 		fmt.Fprintf(&b, "raise %s above=%d", c.ID.label(), c.Above)
 		text("reason", c.Reason)
@@ -297,199 +341,6 @@ func formatCommand(command Command) string {
 		fmt.Fprintf(&b, "level %d", c.Level)
 	}
 	return b.String()
-}
-
-func (c Code) String() string {
-	names := []string{
-		OK: "ok", Queued: "queued", Held: "held", Finished: "finished", Mismatch: "mismatch", SessionGone: "session gone", NotHeld: "not held",
-		ModeConflict: "mode conflict", OverQuota: "over quota", Exhausted: "exhausted", OwnSession: "own session", Cancelled: "cancelled",
-		Released: "released", Skipped: "skipped",
-	}
-	if int(c) < len(names) && names[c] != "" {
-		return names[c]
-	}
-	return fmt.Sprintf("code %d", uint8(c))
-}
-
-// who names a session in what is printed.
-func (s *State) who(n uint64) string {
-	if v := s.peekSession(n); v != nil {
-		return v.id.label()
-	}
-	return fmt.Sprintf("#%d", n)
-}
-
-func (s *State) requestName(r *request) string {
-	if r.number == 0 {
-		return s.who(r.session)
-	}
-	return fmt.Sprintf("%s/%d", s.who(r.session), r.number)
-}
-
-func printGrant(g *Grant, clock uint64) string {
-	var b strings.Builder
-	b.WriteString(g.ID.label())
-	if g.Number != 0 {
-		fmt.Fprintf(&b, "/%d", g.Number)
-	}
-	for _, l := range g.Locks {
-		fmt.Fprintf(&b, " %v=%d", l.Want, l.Token)
-	}
-	return fmt.Sprintf("%s lease %d", b.String(), g.Deadline-clock)
-}
-
-func printOutcome(o Outcome, clock uint64) string {
-	var b strings.Builder
-	b.WriteString(o.Code.String())
-	put := func(format string, show bool, args ...any) {
-		if show {
-			fmt.Fprintf(&b, ", "+format, args...)
-		}
-	}
-	put("session #%d", o.Session != 0, o.Session)
-	if o.Grant != nil {
-		put("granted %s", true, printGrant(o.Grant, clock))
-	}
-	put("replayed", o.Replayed)
-	put("ttl %d", o.TTL != 0, o.TTL)
-	put("lease %d", o.Lease != 0, o.Lease)
-	put("%d holds", o.Count != 0, o.Count)
-	put("released %s", len(o.Names) > 0, strings.Join(o.Names, " "))
-	for _, h := range o.Holders {
-		put("%s by %s token %d for %d more", true, h.Name, h.Session.label(), h.Token, h.Remaining)
-	}
-	put("%d waiting", o.Waiting != 0, o.Waiting)
-	put("quota of %s", o.Quota != "", o.Quota)
-	put("limit %d", o.Limit != 0, o.Limit)
-	put("at %s", o.Name != "", o.Name)
-	put("tokens above %d", o.Base != 0, o.Base)
-	for _, r := range o.Renewals {
-		put("[%s]", true, printOutcome(r, clock))
-	}
-	return b.String()
-}
-
-// print writes what an entry did.
-func (r *Result) print(b *bytes.Buffer) {
-	if !r.Applied {
-		b.WriteString("not applied\n")
-		return
-	}
-	for _, o := range r.Outcomes {
-		fmt.Fprintf(b, "%s\n", printOutcome(o, r.Clock))
-	}
-	for i, e := range r.Events {
-		if i == maxPrinted {
-			fmt.Fprintf(b, "! … %d events\n", len(r.Events))
-			break
-		}
-		switch e.Kind {
-		case EventGranted:
-			fmt.Fprintf(b, "! %d.%d granted %s\n", e.Request.Index, e.Request.Pos, printGrant(e.Grant, r.Clock))
-		case EventEnded:
-			fmt.Fprintf(b, "! %d.%d ended: %v\n", e.Request.Index, e.Request.Pos, e.Code)
-		case EventReset:
-			b.WriteString("! reset\n")
-		}
-	}
-}
-
-// maxPrinted is how many of a kind are printed one by one.
-const maxPrinted = 8
-
-// print writes a state for people.
-func (s *State) print(b *bytes.Buffer) {
-	fmt.Fprintf(b, "  index %d clock %d", s.index, s.clock)
-	if s.base != 0 {
-		fmt.Fprintf(b, " base %d", s.base)
-	}
-	if look, rem := s.look.Len(), s.rem.Len(); s.backlog() {
-		fmt.Fprintf(b, " backlog (look %d, rem %d)", look, rem)
-	}
-	b.WriteString("\n")
-	locks := items(s.names)
-	for _, n := range locks[:min(len(locks), maxPrinted)] {
-		s.printLock(b, n)
-	}
-	if len(locks) > maxPrinted {
-		fmt.Fprintf(b, "  … %d locks\n", len(locks))
-	}
-	sessions := items(s.sessions)
-	for _, v := range sessions[:min(len(sessions), maxPrinted)] {
-		fmt.Fprintf(b, "  session %s", v.id.label())
-		switch {
-		case v.tomb:
-			fmt.Fprintf(b, " tombstone until %d\n", v.deadline)
-			continue
-		case v.closed:
-			b.WriteString(" closed")
-		case v.deadline != never:
-			fmt.Fprintf(b, " until %d", v.deadline)
-		}
-		if s.gone(v) {
-			b.WriteString(" gone")
-		}
-		fmt.Fprintf(b, ", %d holds, %d waits", v.holds, v.waits)
-		for i, f := range v.finished {
-			if i == maxPrinted {
-				fmt.Fprintf(b, " … %d intervals", len(v.finished))
-				break
-			}
-			if i == 0 {
-				b.WriteString(", finished")
-			}
-			fmt.Fprintf(b, " %d", f.low)
-			if f.high > f.low {
-				fmt.Fprintf(b, "–%d", f.high)
-			}
-		}
-		b.WriteString("\n")
-	}
-	if len(sessions) > maxPrinted {
-		fmt.Fprintf(b, "  … %d sessions\n", len(sessions))
-	}
-}
-
-func (s *State) printLock(b *bytes.Buffer, n named[string]) {
-	fmt.Fprintf(b, "  %s:", n.key)
-	count := 0
-	s.eachHold(n.number, func(p place) bool {
-		if count++; count <= maxPrinted {
-			r, _ := s.requests.Get(&request{seq: p.seq})
-			fmt.Fprintf(b, " %s(%s %d)", s.requestName(r), modeName(p), r.locks[r.position(p.lock)].token)
-		}
-		return true
-	})
-	if count > maxPrinted {
-		fmt.Fprintf(b, " … %d holders", count)
-	}
-	if _, waits := first(s.queue, n.number); waits {
-		b.WriteString(" |")
-	}
-	count = 0
-	s.eachWait(n.number, func(p place) bool {
-		if count++; count <= maxPrinted {
-			r, _ := s.requests.Get(&request{seq: p.seq})
-			i := r.position(p.lock)
-			stands := map[bool]string{true: "-through"}[r.depth > i] + map[bool]string{true: "-barrier"}[r.depth == i]
-			fmt.Fprintf(b, " %s(%s%s until %d)", s.requestName(r), modeName(p), stands, r.deadline)
-		}
-		return true
-	})
-	if count > maxPrinted {
-		fmt.Fprintf(b, " … %d waiting", count)
-	}
-	b.WriteString("\n")
-}
-
-func modeName(p place) string {
-	switch {
-	case p.mode == Exclusive:
-		return "exclusive"
-	case p.limit == 0:
-		return "shared"
-	}
-	return fmt.Sprintf("shared of %d", p.limit)
 }
 
 // roundTrip applies nothing: it returns the state restored from a snapshot of s, after checking that this is the same

@@ -290,9 +290,20 @@ func (s *State) gone(v *session) bool {
 	return v == nil || v.closed || v.tomb || s.clock > v.deadline
 }
 
-// over reports whether a request must not be granted any more: its session is gone, or its wait is past its deadline.
+// over reports whether a request must not be granted or answered any more, though it may still be in the way: its session
+// is gone, or its own deadline has passed, or that of the hold that it converts (R3).
 func (s *State) over(r *request) bool {
+	if r.converts() {
+		if hold := s.peekRequest(r.of); hold == nil || s.clock > hold.deadline {
+			return true
+		}
+	}
 	return s.clock > r.deadline || s.gone(s.peekSession(r.session))
+}
+
+func (s *State) peekRequest(seq Seq) *request {
+	r, _ := s.requests.Get(&request{seq: seq})
+	return r
 }
 
 func (s *State) peekSession(n uint64) *session {

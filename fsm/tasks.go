@@ -36,21 +36,27 @@ func countOf(t *btree.BTreeG[tasked], of tasked, most int) (n int) {
 	return n
 }
 
-// tangle notes the places of a request that waits for several locks, and of all requests of a task that waits more than
-// once: who stands behind such a one may be stuck for more reasons than the holders of that lock.
-func (s *State) tangle(r *request) {
-	several := countOf(s.taskWaits, r.asTask(), 2) > 1
-	eachOf(s.taskWaits, r.asTask(), func(seq Seq) bool {
-		w, _ := s.requests.Get(&request{seq: seq})
-		for i := range w.locks {
-			if several || len(w.locks) > 1 {
-				s.tangled.ReplaceOrInsert(w.place(i))
-			} else {
-				s.tangled.Delete(w.place(i))
-			}
-		}
-		return true
-	})
+// A request is tangled when it waits for several locks, or its task waits more than once: who stands behind it may be
+// stuck for more reasons than the holders of that lock. Waiting is noted in steps that cost the same however often a task
+// waits.
+
+// waitAsTask notes that the task of a request waits; a try is no wait (R7).
+func (s *State) waitAsTask(r *request) {
+	if r.task == "" {
+		return
+	}
+	s.taskWaits.ReplaceOrInsert(r.asTask())
+	switch countOf(s.taskWaits, r.asTask(), 3) {
+	case 1:
+		s.tangle(r, len(r.locks) > 1)
+	case 2: // the other one becomes tangled too
+		eachOf(s.taskWaits, r.asTask(), func(seq Seq) bool {
+			s.tangle(s.peekRequest(seq), true)
+			return true
+		})
+	default:
+		s.tangle(r, true)
+	}
 }
 
 // untask takes a request out of its task, when it stops waiting or holding.
@@ -59,10 +65,25 @@ func (s *State) untask(r *request) {
 		return
 	}
 	s.taskHolds.Delete(r.asTask())
-	if _, waited := s.taskWaits.Delete(r.asTask()); waited {
-		for i := range r.locks {
+	if _, waited := s.taskWaits.Delete(r.asTask()); !waited {
+		return
+	}
+	s.tangle(r, false)
+	if countOf(s.taskWaits, r.asTask(), 2) == 1 {
+		eachOf(s.taskWaits, r.asTask(), func(seq Seq) bool {
+			last := s.peekRequest(seq)
+			s.tangle(last, len(last.locks) > 1)
+			return true
+		})
+	}
+}
+
+func (s *State) tangle(r *request, tangled bool) {
+	for i := range r.locks {
+		if tangled {
+			s.tangled.ReplaceOrInsert(r.place(i))
+		} else {
 			s.tangled.Delete(r.place(i))
 		}
-		s.tangle(r)
 	}
 }
