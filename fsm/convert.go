@@ -45,9 +45,17 @@ func (s *State) held(session, number uint64, name string, token uint64) (r *requ
 	return nil, 0
 }
 
+// sameConversion reports whether a request is the conversion with this body.
 func (s *State) sameConversion(r *request, c *Convert) bool {
-	hold, found := s.requests.Get(&request{seq: r.of})
-	return r.converts() && found && hold.number == c.Of && r.locks[0].asked == c.Want
+	hold := s.peekRequest(r.of)
+	if !r.converts() || hold == nil || hold.number != c.Of || r.locks[0].asked != c.Want {
+		return false
+	}
+	token := hold.locks[hold.part(c.Name)].token
+	if r.granted {
+		token = hold.locks[hold.part(c.Name)].former
+	}
+	return token == c.Token
 }
 
 func (s *State) startConversion(v *session, c *Convert, seq Seq) Outcome {

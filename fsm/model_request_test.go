@@ -180,7 +180,7 @@ func (m *model) convert(c *Convert, seq Seq) Outcome {
 	}
 	m.done(v, c.Done)
 	if r := m.request(v, c.Number); r != nil {
-		return m.again(r, r.of != nil && r.of.number == c.Of && r.locks[0].Want == c.Want, c.Wait)
+		return m.again(r, m.sameConversion(r, c), c.Wait)
 	}
 	if v.finished[c.Number] {
 		return Outcome{Code: Finished, Session: v.number}
@@ -190,6 +190,18 @@ func (m *model) convert(c *Convert, seq Seq) Outcome {
 		v.finished[c.Number] = true
 	}
 	return out
+}
+
+func (m *model) sameConversion(r *modelRequest, c *Convert) bool {
+	if r.of == nil || r.of.number != c.Of || r.locks[0].Want != c.Want {
+		return false
+	}
+	for _, l := range r.of.locks {
+		if l.Name == c.Name {
+			return r.granted && l.former == c.Token || !r.granted && l.token == c.Token
+		}
+	}
+	return false
 }
 
 func (m *model) startConversion(v *modelSession, c *Convert, seq Seq) Outcome {
