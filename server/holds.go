@@ -83,7 +83,7 @@ func present(s *fsm.State, name string, token uint64) (holder *fsm.Holder, newes
 		for _, h := range info.Holders {
 			// On the clock of the last entry nothing is left of a hold that is over. Of one that ends with this very
 			// millisecond neither, and it is called stale rather than valid.
-			if h.Remaining == 0 || s.SessionNumber(h.Session) == 0 {
+			if h.Remaining == 0 {
 				continue
 			}
 			newest = max(newest, h.Token)

@@ -71,3 +71,17 @@ func (n *Node) Voters() (ids []string) {
 	}
 	return ids
 }
+
+// Idle names the locks that nobody holds though somebody waits and no lock-delay keeps them: there must be none between
+// entries (R5). It looks at single locks, so it is for tests without requests for several.
+func (n *Node) Idle() (names []string) {
+	n.machine.Read(func(s *fsm.State) {
+		s.Locks("", "", s.Clock(), 1, func(l fsm.LockInfo) bool {
+			if l.Held == 0 && l.Waiting > 0 && l.Delay == 0 {
+				names = append(names, l.Name)
+			}
+			return true
+		})
+	})
+	return names
+}
