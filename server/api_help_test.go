@@ -81,6 +81,9 @@ func (a *api) step(node int, s step) pawltest.Answer {
 		a.t.Fatalf("%s to %s: %v", a.what(s), a.Name(node), err)
 	}
 	a.check(node, s, answer)
+	if err := undescribed(exchange{method, path, a.fill(s.body), s.header, answer}); err != nil {
+		a.t.Errorf("%s %v to %s: the API is described otherwise: %v", a.what(s), s.header, a.Name(node), err)
+	}
 	return answer
 }
 

@@ -8,6 +8,9 @@
 // somebody else's entry reaches its waiter (waiting.go) through the hub (hub.go); how holds ended is kept for people in
 // history.go.
 //
+// What was applied is kept for a while as events (events.go), the same on every node, and told to whoever follows
+// (events_stream.go). The API describes itself (openapi.go) from the table of routes and the messages of package transport.
+//
 // Only the leader proposes and only while its begin-term entry counts: leadership.go starts and ends that work. The node
 // itself is assembled and taken apart, in an order that is written down, in node.go; what its data directory says about
 // who it is, in datadir.go; how a cluster comes to be and changes, in forming.go and members.go.

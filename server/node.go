@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +29,7 @@ type Node struct {
 	history *history
 	events  *eventLog
 	readers readers                    // of events
+	openAPI json.RawMessage            // what is told of the API
 	leader  atomic.Pointer[leadership] // set while this node is at work as leader
 	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
 	probes  probes
@@ -75,6 +77,10 @@ func Start(config Config) (*Node, error) {
 		config: config, log: config.Logger, hub: newHub(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
 		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
+	}
+	var err error
+	if n.openAPI, err = openAPI(config.Version); err != nil {
+		return nil, fmt.Errorf("describing the API: %w", err)
 	}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.serving, n.letGo = context.WithCancel(context.Background())

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -53,6 +54,9 @@ type route struct {
 	parse func(*Node, *call) (handler, error)
 	here  bool // answered by the node that was asked, whether it leads or not
 	reads bool // changes nothing
+
+	request    reflect.Type // of its message; nil for one without a body
+	parameters []string     // of its query
 }
 
 // routes is the API: path → method → route.
@@ -77,6 +81,7 @@ var routes = map[string]map[string]route{
 	"/v1/events":           {"GET": hereOnly(get((*Node).readEvents, "prefix", "after"))},
 	"/livez":               {"GET": local((*Node).livez)},
 	"/readyz":              {"GET": local((*Node).readyz)},
+	"/openapi.json":        {"GET": local((*Node).readOpenAPI)},
 }
 
 // validated is a request message of the wire.
@@ -87,7 +92,7 @@ type validated[Req any] interface {
 
 // post makes a route whose body is one JSON message.
 func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)) route {
-	return route{parse: func(n *Node, c *call) (handler, error) {
+	return route{request: reflect.TypeFor[Req](), parse: func(n *Node, c *call) (handler, error) {
 		for _, name := range slices.Sorted(maps.Keys(c.query)) {
 			return nil, badField(name, "is in the query, and this call takes none")
 		}
@@ -127,11 +132,12 @@ func decode[Req any, P validated[Req]](body []byte, message P) error {
 
 // get makes a route that reads, with these parameters and consistency. parse checks their values.
 func get(parse func(*Node, *call) (handler, error), parameters ...string) route {
-	return route{parse: func(n *Node, c *call) (handler, error) {
+	parameters = append(parameters, "consistency")
+	return route{parameters: parameters, parse: func(n *Node, c *call) (handler, error) {
 		for _, name := range slices.Sorted(maps.Keys(c.query)) {
 			values := c.query[name]
 			switch {
-			case name != "consistency" && !slices.Contains(parameters, name):
+			case !slices.Contains(parameters, name):
 				return nil, badField(name, "is no parameter of this call")
 			case len(values) != 1:
 				return nil, badField(name, "is given %d times", len(values))
