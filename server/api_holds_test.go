@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -410,6 +411,51 @@ func TestAPILocksSorted(t *testing.T) {
 				if !slices.Equal(names, want) || page.Next != "" {
 					t.Errorf("%s: %q and next %q, want %q", query, names, page.Next, want)
 				}
+			}
+		}
+	})
+}
+
+// A list is read in parts, between which entries are applied; nothing is lost at their seams.
+func TestAPILocksInParts(t *testing.T) {
+	apiBubble(t, pawltest.Options{}, func(a *api) {
+		const requests = 34 // of 64 locks
+		var all []string
+		for i := range requests {
+			var locks []string
+			for j := range transport.MaxLocks {
+				all = append(all, fmt.Sprintf("z/%02d/%02d", i, j))
+				locks = append(locks, fmt.Sprintf(`{"name":%q}`, all[len(all)-1]))
+			}
+			a.MustPost(i%a.Size(), 200, "/v1/acquire", `{"owner":"me","ttl_ms":3600000,"locks":[`+strings.Join(locks, ",")+`]}`)
+			time.Sleep(10 * time.Millisecond)
+		}
+		w := a.MustPost(0, 201, "/v1/session", `{"owner":"w","ttl_ms":3600000}`).Field("session").(string)
+		last := all[len(all)-1]
+		a.MustPost(0, 202, "/v1/acquire", fmt.Sprintf(`{"name":%q,"session":%q,"request":1,"wait_ms":1}`, last, w))
+		page := func(query string) (names []string, next string) {
+			t.Helper()
+			var page transport.LocksResponse
+			a.MustGet(a.followerOf(), "/v1/locks?limit=1000"+query).Into(t, &page)
+			for _, l := range page.Locks {
+				names = append(names, l.Name)
+			}
+			return names, page.Next
+		}
+		var listed []string
+		for next := ""; ; {
+			names, after := page("&after=" + escaped(next))
+			listed = append(listed, names...)
+			if next = after; next == "" {
+				break
+			}
+		}
+		if !slices.Equal(listed, all) {
+			t.Errorf("%d locks are listed, %d are held", len(listed), len(all))
+		}
+		for query, want := range map[string]string{"&sort=queue": last, "&waiting=true": last, "&sort=held": all[0], "&sort=held&after=" + escaped(all[1999]): all[2000]} {
+			if names, next := page(query); len(names) == 0 || names[0] != want || next != "" {
+				t.Errorf("%s: %d locks and next %q, the first %q, want %q", query, len(names), next, names[:min(1, len(names))], want)
 			}
 		}
 	})

@@ -11,12 +11,13 @@ import (
 )
 
 // Bounds of a page: how many rows are given when none is asked for and at most, how many holders and waiters of a lock
-// are shown, and how many rows are looked at under the state's lock to find them.
+// are shown, how many rows are looked at to find them, and how many of these at once under the state's lock.
 const (
 	defaultPage = 100
 	maxPage     = 1000
 	maxShown    = 1000
 	scanLimit   = 10_000
+	scanPart    = 1000
 )
 
 func pageLimit(c *call) (int, error) {
@@ -119,44 +120,87 @@ func (n *Node) readLocks(c *call) (handler, error) {
 	return func(c *call) (reply, error) { return n.locks(c, f) }, nil
 }
 
+// found is a lock that was asked for, and what it is sorted by.
+type found struct {
+	name string
+	rank uint64
+}
+
+// locks reads a page. It lets entries be applied in between: each row is of one moment, the page is not.
 func (n *Node) locks(c *call, f lockFilter) (reply, error) {
 	if err := n.beforeRead(c); err != nil {
 		return reply{}, err
 	}
-	var out transport.LocksResponse
-	after, looked := f.after, 0
-	byName := f.sort == "" || f.sort == transport.SortName
-	n.machine.Read(func(s *fsm.State) {
-		c.index = s.Index()
-		s.Locks(f.prefix, after, n.clock(s), fsm.MaxHolders, func(l fsm.LockInfo) bool {
-			if (byName && len(out.Locks) == f.limit) || looked == scanLimit {
-				out.Next = after
-				return false
+	list, next := n.scan(c, f)
+	if !f.byName() {
+		// No index keeps another order than by name, so it is one among the locks that were looked at.
+		slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.rank, a.rank) })
+		list = list[:min(len(list), f.limit)]
+	}
+	out := transport.LocksResponse{Next: next}
+	for rows := range slices.Chunk(list, scanPart/10) {
+		n.machine.Read(func(s *fsm.State) {
+			for _, r := range rows {
+				if l := s.Lock(r.name, n.clock(s), fsm.MaxHolders); f.wants(l) {
+					out.Locks = append(out.Locks, summary(l))
+				}
 			}
-			looked++
-			after = l.Name
-			if (!f.held || l.Held > 0) && (!f.waiting || l.Waiting > 0) {
-				out.Locks = append(out.Locks, summary(l))
-			}
-			return true
 		})
-	})
-	if !byName {
-		out.Locks = foremost(out.Locks, f)
 	}
 	return reply{http.StatusOK, out}, nil
 }
 
-// foremost gives the first page of these locks in another order than by name. No index keeps that order, so it is one among
-// the locks that were looked at, at most scanLimit of them by name; next then goes on with those behind.
-func foremost(locks []transport.LockSummary, f lockFilter) []transport.LockSummary {
-	slices.SortStableFunc(locks, func(a, b transport.LockSummary) int {
-		if f.sort == transport.SortQueue {
-			return cmp.Compare(b.QueueLength, a.QueueLength)
-		}
-		return cmp.Compare(b.HeldMS, a.HeldMS)
-	})
-	return locks[:min(len(locks), f.limit)]
+// scan finds the locks of a page or, in another order than by name, of all pages: among at most scanLimit of them. When
+// there are more, next goes on behind those.
+func (n *Node) scan(c *call, f lockFilter) (list []found, next string) {
+	after, looked := f.after, 0
+	shown := 0 // to count them nobody need be looked at
+	if f.sort == transport.SortHeld {
+		shown = 1
+	}
+	for more := true; more; {
+		more = false
+		n.machine.Read(func(s *fsm.State) {
+			c.index = cmp.Or(c.index, s.Index())
+			part := 0
+			s.Locks(f.prefix, after, n.clock(s), shown, func(l fsm.LockInfo) bool {
+				if (f.byName() && len(list) == f.limit) || looked == scanLimit {
+					next = after
+					return false
+				}
+				if more = part == scanPart; more {
+					return false
+				}
+				part++
+				looked++
+				after = l.Name
+				if f.wants(l) {
+					list = append(list, found{l.Name, f.rank(l)})
+				}
+				return true
+			})
+		})
+	}
+	return list, next
+}
+
+func (f lockFilter) byName() bool { return f.sort == "" || f.sort == transport.SortName }
+
+// wants reports whether the lock is one that is asked for; one that has become free meanwhile is none.
+func (f lockFilter) wants(l fsm.LockInfo) bool {
+	return (l.Held > 0 || l.Waiting > 0 || l.Delay > 0) && (!f.held || l.Held > 0) && (!f.waiting || l.Waiting > 0)
+}
+
+// rank is what is sorted by, the highest first. Of several holders the first counts, which without priorities is who has
+// held it longest.
+func (f lockFilter) rank(l fsm.LockInfo) uint64 {
+	switch {
+	case f.sort == transport.SortQueue:
+		return uint64(l.Waiting)
+	case len(l.Holders) > 0:
+		return l.Holders[0].Held
+	}
+	return 0
 }
 
 func summary(l fsm.LockInfo) transport.LockSummary {
