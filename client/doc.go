@@ -13,7 +13,8 @@
 // it was sent, less 0.2 %, on a clock that also counts the time that the machine
 // was suspended. So a client says "lost" before anybody else can be granted the
 // lock, provided the clock rates of the two machines differ from true by at
-// most 0.1 % each. Only an operator's force or raise can end a hold earlier.
+// most 0.1 % each. Only an operator's force or raise can end a hold earlier. A hold
+// with a maximum is bounded by hold_ms in the same way, and nothing extends that.
 //
 // A lock service alone cannot keep a process that was paused between asking
 // Held and writing from writing too late. The storage can: pass it Lock.Token.

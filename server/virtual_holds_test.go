@@ -285,3 +285,34 @@ func TestShownTimesThroughTwentyLeaderChanges(t *testing.T) {
 		<-granted
 	})
 }
+
+// A check that is passed on to a leader that was just cut off is a read: it is given up soon, and says that nothing happened
+// (D01). A change in its place is waited for, and its outcome is unknown.
+func TestCheckOfACutOffLeaderIsGivenUp(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+		g := w.session(time.Minute).mustHold("a")
+		c, follower, leader := w.caller(), w.follower(), w.Leader()
+		body := fmt.Sprintf(`{"name":"a","token":%d}`, g.Token)
+		if a, err := c.once(w.ctx, follower, "/v1/check", body); err != nil || a.Status != 200 {
+			t.Fatalf("%v %s", err, a.Body) // and now there is a connection, which will hang
+		}
+		w.Network.Isolate(w.Name(leader))
+		began := time.Now()
+		a, err := c.once(w.ctx, follower, "/v1/check", body)
+		if p := problemOf(a); err != nil || p.Code != "no_leader" || p.Applied != "no" {
+			t.Errorf("%v %d %s", err, a.Status, a.Body)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("given up after %v", took)
+		}
+		w.otherLeader(leader)
+		w.Network.Rejoin(w.Name(leader))
+		w.WaitNodeReady(leader)
+		// The leader cut off cannot answer it either: its memory is no evidence.
+		for node := range w.Size() {
+			if a, err := c.once(w.ctx, node, "/v1/check", body); err != nil || a.Status != 200 {
+				t.Errorf("%s: %v %d %s", w.Name(node), err, a.Status, a.Body)
+			}
+		}
+	})
+}
