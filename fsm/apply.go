@@ -32,7 +32,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		s.elapsed = e.Stamp.Elapsed
 	}
 	s.wall, s.left, s.events, s.tries, s.downs, s.notices = e.Wall, s.works, nil, s.tries[:0], s.downs[:0], nil
-	s.now = s.base + index
+	s.now, s.steps = s.base+index, entrySteps
 
 	result := &Result{Index: index, Term: term, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
 	for i, command := range e.Commands {

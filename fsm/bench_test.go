@@ -3,17 +3,18 @@ package fsm
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 // bench is a state for benchmarks, with a leader that stamps its entries.
 type bench struct {
-	b      *testing.B
+	b      testing.TB
 	s      *State
 	stamps stamper
 	number uint64
 }
 
-func newBench(b *testing.B) *bench {
+func newBench(b testing.TB) *bench {
 	x := &bench{b: b, s: NewState()}
 	// The quotas of the format rather than the usual ones, so that any size can be tried.
 	x.do(step{begin: &Begin{Cluster: label("cluster"), Limits: Limits{10_000_000, 10_000_000, 10_000_000, 10_000_000, 10_000_000, 10_000_000}}})
@@ -188,5 +189,33 @@ func BenchmarkDecode(b *testing.B) {
 		if _, err := Decode(encoded); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkExpire has fifty thousand sessions with a lock each expire together, and others wait for these locks. It tells how
+// many entries that takes and how long one keeps everybody else (F08).
+func BenchmarkExpire(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		x := newBench(b)
+		x.do(step{begin: &Begin{Cluster: label("cluster"), Limits: Limits{Requests: 100_000}}})
+		const sessions = 50_000
+		for i := range uint64(sessions) {
+			want := []Want{{Name: fmt.Sprint("l", i), Mode: Exclusive}}
+			x.do(step{commands: []Command{
+				&Open{Session: label(fmt.Sprint("s", i)), TTL: 1000}, &Acquire{Session: x.s.lastSession + 1, Number: 1, Locks: want},
+				&Acquire{Session: 1, Number: i + 1, Wait: MaxWait, Locks: want},
+			}})
+		}
+		b.StartTimer()
+		entries, longest := 0, time.Duration(0)
+		for st := (step{elapsed: 1001}); entries == 0 || x.s.backlog(); st = (step{}) {
+			start := time.Now()
+			x.do(st)
+			longest = max(longest, time.Since(start))
+			entries++
+		}
+		b.ReportMetric(float64(entries), "entries")
+		b.ReportMetric(float64(longest.Microseconds()), "µs/longest-entry")
 	}
 }

@@ -6,6 +6,9 @@ import "math"
 // deadline ends what slips through (R7).
 const deadlockSteps = 10_000
 
+// entrySteps bounds all checks of one entry together, so that nobody can make Apply slow with many hard ones (R3).
+const entrySteps = 4 * deadlockSteps
+
 // MaxCycle bounds the steps of a cycle that is shown; a longer one is cut short.
 const MaxCycle = 64
 
@@ -23,8 +26,11 @@ func (s *State) deadlock(r *request) []Step {
 	if !r.converts() && countOf(s.taskHolds, r.asTask(), 1) == 0 && countOf(s.taskWaits, r.asTask(), 2) == 1 && s.isLast(r) {
 		return nil // nobody waits for a task that holds nothing, waits for nothing else and stands before nobody
 	}
-	search := search{state: s, left: deadlockSteps, seen: map[Seq]bool{}}
-	if !search.meetsItself(r) || search.left <= 0 {
+	x := search{state: s, left: min(deadlockSteps, s.steps), seen: map[Seq]bool{}}
+	before := x.left
+	found := x.meetsItself(r)
+	s.steps -= before - x.left
+	if !found || x.left <= 0 {
 		return nil
 	}
 	return s.playOut(r)
@@ -53,6 +59,15 @@ type search struct {
 	state *State
 	left  int
 	seen  map[Seq]bool // true while it is being followed, false afterwards
+	last  *session     // that was looked at; often the next one is the same
+}
+
+// over is what State.over is, quicker.
+func (x *search) over(r *request) bool {
+	if x.last == nil || x.last.number != r.session {
+		x.last = x.state.peekSession(r.session)
+	}
+	return r.converts() && x.state.over(r) || x.state.clock > r.deadline || x.state.gone(x.last)
 }
 
 // meetsItself reports whether a circle of waiting is reachable from a request. Others that wait for one lock only, of a
@@ -65,13 +80,14 @@ func (x *search) meetsItself(r *request) (found bool) {
 	x.seen[r.seq] = true
 	for i := 0; i < len(r.locks) && !found && x.left > 0; i++ {
 		at := r.place(i)
+		x.left--
 		x.state.eachHold(at.lock, func(p place) bool {
 			x.left--
 			found = p.seq != r.of && x.taskMeets(p.seq, 1)
 			return !found && x.left > 0
 		})
-		if found || x.left <= 0 {
-			break
+		if found || x.left <= 0 || x.state.tangled.Len() == 0 {
+			continue
 		}
 		x.state.tangled.AscendGreaterOrEqual(place{lock: at.lock}, func(p place) bool {
 			if p.lock != at.lock {
@@ -96,14 +112,14 @@ func (x *search) meetsItself(r *request) (found bool) {
 // taskMeets follows everything that the task of a request waits for, if that is so many requests at least.
 func (x *search) taskMeets(seq Seq, least int) (found bool) {
 	s := x.state
-	r := s.peekRequest(seq)
-	if r.task == "" || s.over(r) || countOf(s.taskWaits, r.asTask(), least) < least {
+	r := s.findRequest(seq)
+	if r.task == "" || x.over(r) || (least > 1 && countOf(s.taskWaits, r.asTask(), least) < least) {
 		return false
 	}
 	eachOf(s.taskWaits, r.asTask(), func(waits Seq) bool {
 		x.left--
-		w := s.peekRequest(waits)
-		found = !s.over(w) && x.meetsItself(w)
+		w := s.findRequest(waits)
+		found = !x.over(w) && x.meetsItself(w)
 		return !found && x.left > 0
 	})
 	return found
@@ -117,8 +133,10 @@ func (s *State) playOut(r *request) []Step {
 	copied.epoch = s.epoch + 1 // apart from both: what either changes is copied first
 	s.epoch += 2
 	copied.left, copied.looks = math.MaxInt, math.MaxInt
-	g := game{s: copied, left: deadlockSteps, seen: map[uint64]bool{}}
-	if !g.gather(r) {
+	g := game{s: copied, left: min(deadlockSteps, s.steps), seen: map[uint64]bool{}}
+	before := g.left
+	complete := g.gather(r)
+	if s.steps -= before - g.left; !complete {
 		return nil
 	}
 	g.begin(r.seq)
@@ -156,7 +174,7 @@ func (g *game) gather(judged *request) bool {
 		visit := func(list *[]Seq) func(place) bool {
 			return func(p place) bool {
 				g.left--
-				r := g.s.peekRequest(p.seq)
+				r := g.s.findRequest(p.seq)
 				if !seen[p.seq] {
 					seen[p.seq] = true
 					*list = append(*list, p.seq)
@@ -166,8 +184,10 @@ func (g *game) gather(judged *request) bool {
 				}
 				if r.task != "" {
 					eachOf(g.s.taskWaits, r.asTask(), func(waits Seq) bool {
-						g.left--
-						add(g.s.peekRequest(waits))
+						if waits != p.seq {
+							g.left--
+							add(g.s.findRequest(waits))
+						}
 						return g.left > 0
 					})
 				}
@@ -186,7 +206,7 @@ func (g *game) begin(judged Seq) {
 	look, walk := g.s.look, g.s.walk
 	g.s.look, g.s.walk = tree(order.Less), tree(func(a, b uint64) bool { return a < b })
 	for _, seq := range g.waits {
-		if o := g.s.peekRequest(seq).order(); look.Has(o) {
+		if o := g.s.findRequest(seq).order(); look.Has(o) {
 			g.s.look.ReplaceOrInsert(o)
 		}
 	}
@@ -194,14 +214,14 @@ func (g *game) begin(judged Seq) {
 		if walk.Has(n) {
 			g.s.walk.ReplaceOrInsert(n)
 		}
-		if l := g.s.editLock(n); l.delay != 0 {
-			l.delay = 0
+		if l, _ := g.s.locks.Get(&lock{number: n}); l.delay != 0 {
+			g.s.editLock(n).delay = 0
 			g.s.lookFirst(n)
 		}
 	}
 	for _, seq := range g.waits {
-		if r := g.s.editRequest(seq); r != nil && seq != judged && (r.task == "" || r.try || g.s.over(r)) {
-			g.s.end(r, endTried)
+		if r := g.s.findRequest(seq); r != nil && seq != judged && (r.task == "" || r.try || g.s.over(r)) {
+			g.s.end(g.s.editRequest(seq), endTried)
 		}
 	}
 	for _, seq := range g.holds {
@@ -211,12 +231,12 @@ func (g *game) begin(judged Seq) {
 
 // letGo ends a hold whose task does not wait.
 func (g *game) letGo(seq Seq) {
-	r := g.s.editRequest(seq)
+	r := g.s.findRequest(seq)
 	if r == nil || !r.granted {
 		return
 	}
 	if r.task == "" || g.s.over(r) || countOf(g.s.taskWaits, r.asTask(), 1) == 0 {
-		g.s.end(r, endReleased)
+		g.s.end(g.s.editRequest(seq), endReleased)
 	}
 }
 

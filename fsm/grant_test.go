@@ -2,41 +2,92 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
-// TestHandOverLooks hands locks over among a thousand requests with room for a few looks: more would be left over. So the
-// cost does not grow with the queue, for requests for one lock and for the same several locks (R5). Those that stand through a
-// lock that they share cost a look each; BenchmarkHandOverThrough has the worst that the quota admits.
+// TestHandOverLooks hands locks over among many requests and counts the looks: they are as many however long the queue is,
+// for requests for one lock and for the same several locks (R5). Those that stand through a lock that they share cost a look
+// each; BenchmarkHandOverThrough has the worst that the quota admits.
 func TestHandOverLooks(t *testing.T) {
-	for _, locks := range []string{"x", "x y", "x y z"} {
-		t.Run(locks, func(t *testing.T) {
-			s, stamps, n := NewState(), stamper{}, names{}
-			apply := func(line string) *Result {
-				r, err := s.Apply(s.index+1, 1, stamps.entry(s.index+1, parseStep(line, n)))
-				if err != nil {
+	long := 10_000
+	if raced {
+		long = 1000
+	}
+	for _, c := range []struct{ locks, more string }{{"x", ""}, {"x y", ""}, {"x y z", ""}, {"x", " priority=3 task=t%d max=900 delay=5"}} {
+		t.Run(c.locks+c.more, func(t *testing.T) {
+			looks := map[int]int{}
+			for _, queue := range []int{2, 100, long} {
+				s, stamps, n := NewState(), stamper{}, names{}
+				apply := func(line string) *Result {
+					r, err := s.Apply(s.index+1, 1, stamps.entry(s.index+1, parseStep(line, n)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(n) == 0 {
+						n.learn(s)
+					}
+					return r
+				}
+				apply("begin multiple=20000 requests=20000 waiters=20000")
+				apply("+0 open A ttl=60000")
+				for i := range queue + 1 {
+					apply(fmt.Sprintf("+0 acquire A %d %s wait=60000%s", i+1, c.locks, strings.ReplaceAll(c.more, "%d", fmt.Sprint(i))))
+				}
+				encoded := s.Encode()
+				for looks[queue] = 1; ; looks[queue]++ { // how few are enough
+					var err error
+					if s, err = Decode(encoded); err != nil {
+						t.Fatal(err)
+					}
+					s.looks = looks[queue]
+					r := apply("+0 release A 1")
+					if s.backlog() {
+						continue
+					}
+					if len(r.Events) != 1 || r.Events[0].Grant.Number != 2 {
+						t.Fatalf("%+v", r)
+					}
+					break
+				}
+			}
+			if looks[100] != looks[2] || looks[long] != looks[2] || looks[2] > 6 {
+				t.Errorf("looks by the length of the queue: %v", looks)
+			}
+		})
+	}
+}
+
+// TestExpireTogether ends many sessions at once: an entry does what it may, and no more entries are needed (R3).
+func TestExpireTogether(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		sessions int
+		line     string
+		entries  int
+	}{
+		{"sessions with a hold", 5000, "+0 open s%d ttl=1000 ; acquire #%d 1 l%d", 10}, // a hold and a session each
+		{"sessions of their own", 5000, "+0 acquire own=o%d ttl=1000 l%[3]d", 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, stamps := NewState(), stamper{}
+			apply := func(st step) {
+				if _, err := s.Apply(s.index+1, 1, stamps.entry(s.index+1, st)); err != nil {
 					t.Fatal(err)
 				}
-				n.learn(s)
-				return r
 			}
-			apply("begin multiple=2000")
-			apply("+0 open A ttl=60000")
-			for i := range 1000 {
-				apply(fmt.Sprintf("+0 acquire A %d %s wait=60000", i+1, locks))
+			apply(parseStep("begin", nil))
+			for i := range c.sessions {
+				apply(parseStep(fmt.Sprintf(c.line, i, i+1, i), nil))
 			}
-			s.looks = 6
-			for i := range 20 {
-				r := apply(fmt.Sprintf("+0 release A %d", i+1))
-				if len(r.Events) != 1 || r.Events[0].Grant.Number != uint64(i+2) {
-					t.Fatalf("release of %d: %+v", i+1, r)
-				}
-				if s.backlog() {
-					t.Fatalf("release of %d left work over", i+1)
+			entries := 0
+			for apply(step{elapsed: 1001}); ; apply(step{}) {
+				if entries++; !s.backlog() {
+					break
 				}
 			}
-			if err := check(s); err != nil {
-				t.Fatal(err)
+			if s.sessions.Len() != 0 || s.locks.Len() != 0 || entries > c.entries {
+				t.Errorf("%d sessions and %d locks are left after %d entries", s.sessions.Len(), s.locks.Len(), entries)
 			}
 		})
 	}

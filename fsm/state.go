@@ -64,6 +64,13 @@ type State struct {
 	notices []Notice
 	tries   []Seq // the tries it brought that nobody has judged yet
 	downs   []Seq // the conversions to shared that it brought
+	steps   int   // how many its deadlock checks may still take
+
+	// Keys to look objects up with while an entry is applied: a new one each time would cost as much as the rest. Readers,
+	// of which several go at once, must not use them.
+	sessionKey session
+	lockKey    lock
+	requestKey request
 }
 
 // maxRaised is how many raises are remembered, so that a repeated one does nothing.
@@ -170,7 +177,8 @@ func (s *State) empty() {
 
 // editSession returns session n for changing, nil when there is none.
 func (s *State) editSession(n uint64) *session {
-	v, ok := s.sessions.Get(&session{number: n})
+	s.sessionKey.number = n
+	v, ok := s.sessions.Get(&s.sessionKey)
 	if !ok {
 		return nil
 	}
@@ -184,7 +192,8 @@ func (s *State) editSession(n uint64) *session {
 
 // editLock returns lock n for changing, nil when there is none.
 func (s *State) editLock(n uint64) *lock {
-	v, ok := s.locks.Get(&lock{number: n})
+	s.lockKey.number = n
+	v, ok := s.locks.Get(&s.lockKey)
 	if !ok {
 		return nil
 	}
@@ -199,8 +208,8 @@ func (s *State) editLock(n uint64) *lock {
 
 // editRequest returns the request at seq for changing, nil when there is none.
 func (s *State) editRequest(seq Seq) *request {
-	v, ok := s.requests.Get(&request{seq: seq})
-	if !ok {
+	v := s.findRequest(seq)
+	if v == nil {
 		return nil
 	}
 	if v.epoch != s.epoch {
@@ -299,6 +308,13 @@ func (s *State) over(r *request) bool {
 		}
 	}
 	return s.clock > r.deadline || s.gone(s.peekSession(r.session))
+}
+
+// findRequest is peekRequest for the code that applies entries.
+func (s *State) findRequest(seq Seq) *request {
+	s.requestKey.seq = seq
+	r, _ := s.requests.Get(&s.requestKey)
+	return r
 }
 
 func (s *State) peekRequest(seq Seq) *request {
