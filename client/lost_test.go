@@ -1,0 +1,61 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawl-lock/pawl/transport"
+)
+
+// TestLostIsAcknowledged: what a renewal tells as lost ends that lock and no other, and the next renewal shows the server
+// that it arrived, so that it is not told for ever.
+func TestLostIsAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		c := n.client(t, WithTTL(3*time.Second))
+		defer c.Close(context.Background())
+		taken, err := c.Lock(context.Background(), "taken")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := c.Lock(context.Background(), "kept")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.mu.Lock()
+		n.answer = func(_, path string, _ []byte) (int, any) {
+			if path != "/v1/renew" {
+				return 0, nil
+			}
+			return http.StatusOK, transport.RenewResponse{TTLMS: 3000, LeaseMS: 3000, Lost: []transport.LostHold{
+				{Name: "taken", Token: taken.Token(), Reason: "r", By: "b"}, {Name: "kept", Token: kept.Token() - 1, Reason: "an older one"}}}
+		}
+		n.mu.Unlock()
+		<-taken.Lost()
+		var lost *LostError
+		if err := taken.Err(); !errors.As(err, &lost) || lost.Reason != "r" || lost.By != "b" {
+			t.Errorf("lost for %v", err)
+		}
+		told := time.Now()
+		time.Sleep(2500 * time.Millisecond)
+		if !kept.Held() {
+			t.Errorf("the other lock: %v", kept.Err())
+		}
+		renewals := n.requests("/v1/renew", told.Add(time.Millisecond))
+		if len(renewals) < 2 {
+			t.Fatalf("%d renewals", len(renewals))
+		}
+		for _, r := range renewals {
+			if !r.contains(`"done":2`) {
+				t.Errorf("renewed with %s, the first request is finished", r.body)
+			}
+		}
+		if err := taken.Unlock(context.Background()); !errors.Is(err, ErrLost) || len(n.requests("/v1/release", told)) != 0 {
+			t.Errorf("unlocking what is gone: %v", err)
+		}
+	})
+}
