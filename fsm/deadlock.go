@@ -128,10 +128,7 @@ func (x *search) taskMeets(seq Seq, least int) (found bool) {
 // playOut plays the rule out on a copy, as far as it concerns the request, and returns a cycle when it is stuck at the
 // end. Beyond the bound on its steps it gives up, and the request may wait.
 func (s *State) playOut(r *request) []Step {
-	copied := s.Snapshot()
-	s.epoch++
-	copied.epoch = s.epoch + 1 // apart from both: what either changes is copied first
-	s.epoch += 2
+	copied := s.fork()
 	copied.left, copied.looks = math.MaxInt, math.MaxInt
 	g := game{s: copied, left: min(deadlockSteps, s.steps), seen: map[uint64]bool{}}
 	before := g.left

@@ -67,12 +67,31 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		// Whatever is accepted can be applied to, and its work ends.
 		var commands []Command
 		for _, v := range items(s.sessions) {
-			commands = append(commands, &Renew{Sessions: []Renewal{{Session: v.number, Done: 9}}}, &Close{Session: v.number})
+			commands = append(commands, &Renew{Sessions: []Renewal{{Session: v.number, Done: 9}}}, &Acquire{
+				Session: v.number, Number: 1 << 20, Wait: 1, Task: "t", Locks: []Want{{Name: "a", Mode: Exclusive}, {Name: "x", Mode: Shared}},
+			})
+		}
+		for i, r := range items(s.requests) {
+			for _, p := range r.locks {
+				mode := Shared
+				if p.Mode == Shared {
+					mode = Exclusive
+				}
+				commands = append(commands, &Value{Session: r.session, Number: r.number, Token: p.token, Name: p.Name, Value: "v"}, &Convert{
+					Session: r.session, Number: 1<<21 + uint64(i), Of: r.number, Token: p.token, Want: Want{Name: p.Name, Mode: mode}, Wait: 1,
+				})
+			}
+			if i%2 == 1 {
+				commands = append(commands, &Force{Name: r.locks[0].Name, Token: r.locks[0].token, Delay: 1})
+			}
+		}
+		for _, v := range items(s.sessions) {
+			commands = append(commands, &Close{Session: v.number})
 		}
 		for n := range 4 {
 			e := &Entry{Stamp: Stamp{s.begin, s.elapsed + uint64(n)*1000}}
 			if n == 2 {
-				e.Commands = commands
+				e.Commands = commands[:min(len(commands), MaxCommands)]
 			}
 			if _, err := s.Apply(s.index+1, s.term, e); err != nil {
 				t.Fatal(err)

@@ -211,6 +211,18 @@ func (w *world) drop(f func(*modelRequest) bool) {
 	w.requests = slices.DeleteFunc(w.requests, func(r *modelRequest) bool { return out[r] || r.of != nil && out[r.of] })
 }
 
+// checkCycle looks at what a refusal for a deadlock shows: the world that decided about it says whether that is a cycle.
+func (m *model) checkCycle(pos uint32, o Outcome) error {
+	w, refused := m.stuck[pos]
+	switch {
+	case !refused || o.Code != Deadlock:
+		return nil // comparing the codes tells
+	case w == nil && len(o.Cycle) != 1 && len(o.Cycle) != 2, w != nil && !w.shows(o.Cycle):
+		return fmt.Errorf("command %d: %v is no cycle in %s", pos, o.Cycle, w)
+	}
+	return nil
+}
+
 // shows reports whether a cycle is one of this world: each step is of a stuck request that waits for that lock, and the
 // next step is of a request that is in its way there, or whose task holds what is.
 func (w *world) shows(cycle []Step) bool {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -69,6 +70,32 @@ type modelLock struct {
 
 func newModel() *model {
 	return &model{level: 1, limits: DefaultLimits, delays: map[string]uint64{}}
+}
+
+// clone returns a copy that goes its own way.
+func (m *model) clone() *model {
+	c := *m
+	c.raised, c.delays, c.sessions, c.requests = slices.Clone(m.raised), maps.Clone(m.delays), nil, nil
+	sessions, requests := map[*modelSession]*modelSession{}, map[*modelRequest]*modelRequest{nil: nil}
+	for _, v := range m.sessions {
+		s := *v
+		s.finished, s.lost = maps.Clone(v.finished), slices.Clone(v.lost)
+		sessions[v] = &s
+		c.sessions = append(c.sessions, &s)
+	}
+	for _, r := range m.requests {
+		q := *r
+		q.session, q.locks = sessions[r.session], slices.Clone(r.locks)
+		requests[r] = &q
+		c.requests = append(c.requests, &q)
+	}
+	for _, r := range c.requests {
+		r.of = requests[r.of]
+		for i := range r.locks {
+			r.locks[i].conversion = requests[r.locks[i].conversion]
+		}
+	}
+	return &c
 }
 
 func (m *model) token() uint64 { return m.base + m.index }

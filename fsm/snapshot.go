@@ -27,6 +27,14 @@ func (s *State) Snapshot() *State {
 	return &c
 }
 
+// fork returns a copy that may be applied to, as the original may: its epoch is that of no object that they share, so each
+// copies what it changes first.
+func (s *State) fork() *State {
+	c := s.Snapshot()
+	c.epoch = s.epoch + 1
+	return c
+}
+
 // Encode returns the bytes of a snapshot (R12): magic, version, everything in sorted order, checksum. Equal states have
 // equal bytes.
 func (s *State) Encode() []byte {

@@ -82,7 +82,7 @@ func (t *twin) step(index uint64, st step) (err error) {
 	e, _ := DecodeEntry(encoded)
 	want := t.model.apply(index, t.stamps.begin, e)
 	for i, o := range got.Outcomes {
-		if err := t.cycle(uint32(i), o); err != nil {
+		if err := t.model.checkCycle(uint32(i), o); err != nil {
 			return err
 		}
 		want.Outcomes[i].Cycle = o.Cycle // there may be several
@@ -100,18 +100,6 @@ func (t *twin) step(index uint64, st step) (err error) {
 		return err
 	}
 	return t.copies(got, apply)
-}
-
-// cycle looks at what a refusal for a deadlock shows: its own world decides whether that is one (R7).
-func (t *twin) cycle(pos uint32, o Outcome) error {
-	w, refused := t.model.stuck[pos]
-	switch {
-	case !refused || o.Code != Deadlock:
-		return nil // comparing the codes tells
-	case w == nil && len(o.Cycle) != 1 && len(o.Cycle) != 2, w != nil && !w.shows(o.Cycle):
-		return fmt.Errorf("command %d: %v is no cycle in %s", pos, o.Cycle, w)
-	}
-	return nil
 }
 
 // copies compares the other machines and the snapshots taken before.
