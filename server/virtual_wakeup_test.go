@@ -16,7 +16,7 @@ import (
 
 // Ten thousand rounds of releases against enqueues that race with them, through every node: nobody waits longer than those
 // before him hold, and no node ever has a free lock with a queue (A19).
-func TestNoMissedWakeUp(t *testing.T) {
+func TestNoFreeLockHasAQueue(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(w *world) {
 		const locks, clients, rounds = 50, 3, 67 // so many rounds each
 		ctx, cancel := context.WithCancel(w.ctx)
