@@ -145,13 +145,15 @@ func TestEventsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := oneClient(t, c, 0, 1, 2)
-		for event, err := range k.Events(context.Background(), client.EventsQuery{After: "0.0"}) {
+		short, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for event, err := range k.Events(short, client.EventsQuery{After: "0.0"}) {
 			if err != nil || event.Kind != transport.EventSessionOpened || event.ID == "" || event.Index == 0 || event.Owner != "worker" {
 				t.Errorf("told was %+v %v", event, err)
 			}
 			break
 		}
-		for _, err := range k.Events(context.Background(), client.EventsQuery{After: "nonsense"}) {
+		for _, err := range k.Events(short, client.EventsQuery{After: "nonsense"}) {
 			if !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("a place that is none: %v", err)
 			}
@@ -164,6 +166,26 @@ func TestEventsEnd(t *testing.T) {
 		if <-r.done; !errors.Is(r.err, client.ErrClosed) {
 			t.Errorf("after Close: %v", r.err)
 		}
+	})
+}
+
+// TestEventsLeaveASilentNode cuts the node off that tells, without so much as a broken connection: another is asked when even
+// its comments have not come.
+func TestEventsLeaveASilentNode(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := oneClient(t, c, 0, 1, 2)
+		defer k.Close(context.Background())
+		r := readEvents(k, client.EventsQuery{After: "0.0"})
+		time.Sleep(5 * time.Second)
+		c.Network.Isolate(c.Name(0))
+		time.Sleep(5 * time.Second)
+		c.MustPost(1, http.StatusOK, "/v1/acquire", `{"name":"x","owner":"o"}`)
+		time.Sleep(45 * time.Second)
+		if got := r.events(); len(got) == 0 {
+			t.Error("a minute after the node fell silent nothing was told")
+		}
+		_ = r.end()
+		c.Network.HealAll()
 	})
 }
 

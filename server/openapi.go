@@ -116,7 +116,7 @@ func (s *schemas) responses(r route, o operation) object {
 		}
 		switch {
 		case a.event:
-			put(a.status, a.content, a.when, object{"schema": object{"type": "string"}, "x-itemSchema": schema})
+			put(a.status, a.content, a.when, object{"schema": object{"type": "string"}, "x-itemSchema": schema, "x-events": eventWords()})
 		default:
 			put(a.status, transport.TypeJSON, a.when, object{"schema": schema})
 		}
@@ -149,6 +149,11 @@ func (s *schemas) responses(r route, o operation) object {
 		out[fmt.Sprint(status)] = object{"description": strings.Join(texts[status], " "), "headers": headers, "content": content}
 	}
 	return out
+}
+
+// eventWords are what the event field of a stream can say.
+func eventWords() []transport.EventKind {
+	return append(slices.Sorted(maps.Values(eventKinds)), transport.EventReset)
 }
 
 // answerHeaders are those of every answer, as far as they apply.

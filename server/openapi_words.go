@@ -120,7 +120,7 @@ var operations = map[string]operation{
 			"The id of an event is index.seq, its place in the log, and means the same on every node. A reader that names a place is told all that is behind it, " +
 			"or a reset when that is not known any more: then read the state, and leave out the events whose index is not above Pawl-Index of that read. " +
 			"A block with an id and no data only moves the reader's place. A comment comes every 15 s. A reader that is too slow is cut off.",
-		answers: []described{{status: 200, when: "The stream; x-itemSchema describes the data of each event.", message: transport.EventData{}, event: true, content: transport.TypeEvents}},
+		answers: []described{{status: 200, when: "The stream; x-events are the events there are, x-itemSchema describes the data of each.", message: transport.EventData{}, event: true, content: transport.TypeEvents}},
 		errors:  []transport.Code{transport.ErrRateLimited, transport.ErrShuttingDown}, headers: []string{transport.HeaderLastEventID},
 	},
 	"GET /livez": {summary: "Tell whether the process works", answers: ok(transport.HealthResponse{})},
