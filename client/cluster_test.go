@@ -49,8 +49,9 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 			var waiting sync.WaitGroup
 			waiting.Go(func() { got, gotErr = waiter.Lock(ctx, "x") })
 			time.Sleep(5 * time.Millisecond)
+			until := time.Duration(random.IntN(4000)) * time.Microsecond
 			waiting.Go(func() {
-				time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
+				time.Sleep(until)
 				cancel()
 			})
 			time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)

@@ -128,7 +128,7 @@ func (n *Node) open() (err error) {
 		Cluster: n.cluster, Logger: n.log.Named("peer"),
 	})
 	if err != nil {
-		return fmt.Errorf("opening the peer port: %w", err)
+		return err
 	}
 	undo = append(undo, func() { n.port.Close() })
 
