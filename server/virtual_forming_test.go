@@ -43,7 +43,7 @@ func (w *world) oneCluster() string {
 
 // A cluster is formed when all of its list have promised, not by a majority: with one or two missing nobody leads.
 func TestFormingWaitsForAll(t *testing.T) {
-	inVirtualTimeUnready(t, pawltest.Options{}, func(w *world) {
+	inVirtualTimeUnready(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.Crash(1)
 		w.Crash(2)
 		w.quiet("two nodes have never been there")
@@ -58,7 +58,7 @@ func TestFormingWaitsForAll(t *testing.T) {
 // record, and there is one cluster.
 func TestFormingGoesOnAfterACrashAtAnyPoint(t *testing.T) {
 	for step := range 12 {
-		inVirtualTimeUnready(t, pawltest.Options{Seed: uint64(step + 1)}, func(w *world) {
+		inVirtualTimeUnready(t, pawltest.Options{Seed: uint64(step + 1)}, func(t *testing.T, w *world) {
 			time.Sleep(time.Duration(step) * 300 * time.Microsecond)
 			w.Crash(step % 3)
 			time.Sleep(time.Second)
@@ -85,7 +85,7 @@ func TestDifferentListsFormNothing(t *testing.T) {
 			config.Peers = append(config.Peers, server.Peer{Name: "n4", Address: "n4:7800"})
 		}
 	}
-	inVirtualTimeUnready(t, pawltest.Options{Configure: configure}, func(w *world) {
+	inVirtualTimeUnready(t, pawltest.Options{Configure: configure}, func(t *testing.T, w *world) {
 		w.quiet("the third node was started with another list")
 		w.Stop(2)
 		other = true
@@ -97,7 +97,7 @@ func TestDifferentListsFormNothing(t *testing.T) {
 // The forming node was lost after it had been promised to. Nobody forms a second cluster until the promises are forgotten
 // by hand.
 func TestPromiseBindsUntilItIsForgotten(t *testing.T) {
-	inVirtualTimeUnready(t, pawltest.Options{}, func(w *world) {
+	inVirtualTimeUnready(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.Crash(2) // so that forming stops half-way
 		time.Sleep(2 * time.Second)
 		w.Crash(0)
@@ -128,7 +128,7 @@ func TestPromiseBindsUntilItIsForgotten(t *testing.T) {
 
 // A second process with the name and list of a member, at another address, gets nothing and takes nothing.
 func TestNameInUseIsRefused(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		before := w.members(0)
 		config := server.Config{
 			Name: "n2", DataDir: w.Dir(1) + "-twin", APIListen: "twin:7700", PeerListen: "twin:7800", Insecure: true,
@@ -157,7 +157,7 @@ func TestNameInUseIsRefused(t *testing.T) {
 
 // C08 a: a node that was cut off for a minute comes back without an election.
 func TestIsolatedNodeDisturbsNobodyWhenItComesBack(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		leader, isolated := w.Leader(), w.follower()
 		term := w.Node(leader).Term()
 		w.Network.Isolate(w.Name(isolated))
@@ -177,7 +177,7 @@ func TestIsolatedNodeDisturbsNobodyWhenItComesBack(t *testing.T) {
 
 // C08 b: a node that was removed while it was cut off does not know it. It disturbs nobody, and is not ready.
 func TestRemovedNodeDisturbsNobodyWhenItComesBack(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		leader, removed := w.Leader(), w.follower()
 		w.Network.Isolate(w.Name(removed))
 		time.Sleep(5 * time.Second)
@@ -215,7 +215,7 @@ func TestRemovedNodeDisturbsNobodyWhenItComesBack(t *testing.T) {
 
 // The leader is removed: it hands over first, and writes go on.
 func TestLeaderIsRemoved(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		leader := w.Leader()
 		gap := w.writeGap()

@@ -60,7 +60,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				h := newHistory("x")
 				ctx, stop := context.WithCancel(w.ctx)
 				var running sync.WaitGroup
@@ -137,6 +137,7 @@ func (h *history) read(ctx context.Context, c *caller, node int) {
 		if err != nil || a.Status != http.StatusOK {
 			h.refused++
 			h.mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
 			continue
 		}
 		h.reads++

@@ -85,7 +85,7 @@ func (w *world) listed(node int) map[string]string {
 // B07: two thousand locks with the oddest names, owners and TTLs, with queues, survive the crash and the stop of all nodes at
 // once, out of snapshots and the log.
 func TestEverythingSurvivesARestartOfAllNodes(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(t *testing.T, w *world) {
 		const locks, lanes = 2000, 20
 		var making sync.WaitGroup
 		for lane := range lanes {
@@ -158,7 +158,7 @@ func TestEverythingSurvivesARestartOfAllNodes(t *testing.T) {
 
 // A node that was down while the others cut their logs catches up from a snapshot, and its waiters' grants come through.
 func TestNodeBehindTheLogCatchesUp(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		behind := w.follower()
 		w.Network.Isolate(w.Name(behind))
@@ -201,7 +201,7 @@ func (w *world) members(node int) map[string]string {
 func TestWipedNodeTakesItsPlaceAgain(t *testing.T) {
 	for _, wiped := range []int{0, 2} { // the node that formed the cluster, and another
 		t.Run(fmt.Sprintf("n%d", wiped+1), func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(t *testing.T, w *world) {
 				holder := w.hold("a", 10*time.Second, time.Second)
 				cluster := w.MustGet(0, "/livez").Header.Get("Pawl-Cluster")
 				before := w.members(1)
@@ -233,7 +233,7 @@ func TestWipedNodeTakesItsPlaceAgain(t *testing.T) {
 // Without the majority of the former members a wiped node is nobody: it has no vote, so what a lost node has acknowledged
 // cannot be voted away.
 func TestWipedNodeCannotVote(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.hold("a", time.Minute, time.Second).stop()
 		leader := w.Leader()
 		follower := w.follower()
@@ -255,7 +255,7 @@ func TestWipedNodeCannotVote(t *testing.T) {
 
 // Two of three wiped: the third alone cannot go on, and the two do not form a new cluster beside it.
 func TestWipedMajorityFormsNoSecondCluster(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.hold("a", time.Minute, time.Second).stop()
 		for _, i := range []int{0, 1} {
 			w.Crash(i)

@@ -25,15 +25,15 @@ type world struct {
 }
 
 // inVirtualTime runs a test of a cluster that is ready in a bubble; a goroutine that is left behind fails it.
-func inVirtualTime(t *testing.T, options pawltest.Options, test func(w *world)) {
+func inVirtualTime(t *testing.T, options pawltest.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
-	inVirtualTimeUnready(t, options, func(w *world) {
+	inVirtualTimeUnready(t, options, func(t *testing.T, w *world) {
 		w.WaitReady()
-		test(w)
+		test(t, w)
 	})
 }
 
-func inVirtualTimeUnready(t *testing.T, options pawltest.Options, test func(w *world)) {
+func inVirtualTimeUnready(t *testing.T, options pawltest.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	if options.Seed == 0 {
 		options.Seed = 1
@@ -51,7 +51,7 @@ func inVirtualTimeUnready(t *testing.T, options pawltest.Options, test func(w *w
 			w.Close()
 			lasted = time.Since(bubble)
 		}()
-		test(w)
+		test(t, w)
 	})
 	t.Logf("seed %d: %v of virtual time in %v", options.Seed, lasted.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
@@ -199,11 +199,12 @@ type caller struct {
 	w    *world
 	http *http.Client
 	host string
+	last atomic.Int64 // the node that answered last
 }
 
 func (w *world) caller() *caller {
 	host := fmt.Sprintf("client%d", w.clients.Add(1))
-	return &caller{w, w.ClientAt(host), host}
+	return &caller{w: w, http: w.ClientAt(host), host: host}
 }
 
 // callLimit is how long a caller waits for one answer besides its wait_ms.
@@ -213,15 +214,16 @@ func (c *caller) once(ctx context.Context, node int, path, body string, header .
 	return c.w.Do(ctx, c.http, http.MethodPost, c.w.URL(node)+path, body, header...)
 }
 
-// repeat sends a request that can be repeated to one node after the other until one gives a definite answer, each time
-// waiting at most patience. sent is when the call that was answered was sent.
+// repeat sends a request that can be repeated to one node after the other, beginning with the one that answered last, until
+// one gives a definite answer; each time it waits at most patience. sent is when the call that was answered was sent.
 func (c *caller) repeat(ctx context.Context, patience time.Duration, path, body string, header ...string) (a pawltest.Answer, sent time.Time, err error) {
-	for node := 0; ; node = (node + 1) % c.w.Size() {
+	for node := int(c.last.Load()); ; node = (node + 1) % c.w.Size() {
 		limited, cancel := context.WithTimeout(ctx, patience)
 		sent = time.Now()
 		a, err = c.once(limited, node, path, body, header...)
 		cancel()
 		if !again(a, err) {
+			c.last.Store(int64(node))
 			return a, sent, nil
 		}
 		select {
@@ -250,9 +252,11 @@ func (w *world) session(ttl time.Duration) *session {
 	return s
 }
 
-func (w *world) trySession(ttl time.Duration) (*session, error) {
+func (w *world) trySession(ttl time.Duration) (*session, error) { return w.openUntil(w.ctx, ttl) }
+
+func (w *world) openUntil(ctx context.Context, ttl time.Duration) (*session, error) {
 	s := &session{caller: w.caller(), ttl: ttl}
-	a, sent, err := s.repeat(w.ctx, callLimit, "/v1/session", fmt.Sprintf(`{"owner":%q,"ttl_ms":%d}`, s.host, ttl.Milliseconds()))
+	a, sent, err := s.repeat(ctx, callLimit, "/v1/session", fmt.Sprintf(`{"owner":%q,"ttl_ms":%d}`, s.host, ttl.Milliseconds()))
 	if err != nil {
 		return nil, err
 	}

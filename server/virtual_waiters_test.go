@@ -16,7 +16,7 @@ import (
 func TestWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				const count = 20
 				holder := w.hold("a", 10*time.Second, time.Second)
 				var mu sync.Mutex
@@ -62,7 +62,7 @@ func TestWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 // Callers without number or key cannot repeat. When the leader is gone they are told that nobody knows, and what is left of
 // them in the queue holds nobody up for longer than their wait and the grace, or the TTL of what they are granted.
 func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		leader := w.Leader()
 		var ends []<-chan waiterEnd
@@ -101,9 +101,66 @@ func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
 	})
 }
 
+// A deposed leader still has a caller without number or key, whose grant it learns of only from a snapshot: the others cut
+// their logs meanwhile. The caller is told all the same.
+func TestWaiterLearnsOfItsGrantFromASnapshot(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(t *testing.T, w *world) {
+		holder := w.hold("a", 10*time.Second, time.Second)
+		old := w.Leader()
+		c := w.caller()
+		answer := make(chan pawltest.Answer, 1)
+		go func() {
+			a, err := c.once(w.ctx, old, "/v1/acquire", `{"name":"a","owner":"patient","wait_ms":60000,"ttl_ms":60000}`)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- a
+		}()
+		w.untilQueued("a", 1)
+		for i := range w.Size() {
+			if i != old {
+				w.Network.Cut(w.Name(old), w.Name(i))
+			}
+		}
+		w.otherLeader(old)
+		if a, err := holder.release(1); err != nil || a.Status != 200 {
+			t.Fatal(err, a.Status)
+		}
+		s := w.session(time.Minute)
+		for n := range uint64(300) {
+			if _, err := s.acquire(w.ctx, n+1, fmt.Sprint("n", n), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		for i := range w.Size() {
+			if i != old {
+				if err := w.Node(i).CutSnapshot(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(answer) > 0 {
+			t.Fatalf("answered too early: %s", (<-answer).Body)
+		}
+		w.Network.HealAll()
+		healed := time.Now()
+		a := <-answer
+		g, err := readGrant(a, healed)
+		if err != nil || time.Since(healed) > 5*time.Second {
+			t.Fatalf("%v after %v", err, time.Since(healed))
+		}
+		v, _, err := w.view(w.Leader(), "a", "")
+		if err != nil || len(v.Holders) != 1 || v.Holders[0].Token != g.Token {
+			t.Errorf("told token %d, and the lock has %+v %v", g.Token, v, err)
+		}
+		holder.stop()
+	})
+}
+
 // A01, etcd#11456: a waiter whose session ends while it waits is never granted.
 func TestDeadWaiterIsNeverGranted(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.session(6 * time.Second)
 		holder.mustHold("a")
 		began := time.Now()
@@ -157,7 +214,7 @@ func TestDeadWaiterIsNeverGranted(t *testing.T) {
 // A wait that nobody repeats leaves the queue after its time and the grace, though its session lives; one that is repeated
 // stays.
 func TestWaiterHasADeadline(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const wait, grace = 2 * time.Second, 10 * time.Second
 		holder := w.hold("a", 10*time.Second, time.Second)
 		s := w.session(20 * time.Second)
@@ -194,7 +251,7 @@ func (s *session) try(number uint64, name string, wait time.Duration) (grant, er
 
 // A29: an expired lock is free at once, for who comes later and for who has waited.
 func TestExpiredLockNeedsNoSecondLease(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.session(3 * time.Second).mustHold("a")
 		w.session(3 * time.Second).mustHold("b")
 		began := time.Now()
@@ -215,7 +272,7 @@ func TestExpiredLockNeedsNoSecondLease(t *testing.T) {
 
 // A05, A06: what an expired holder still says changes nothing: neither its successor's lease nor a free lock.
 func TestExpiredHolderChangesNothing(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		late := w.session(2 * time.Second)
 		late.mustHold("a")
 		next := w.session(10 * time.Second)
