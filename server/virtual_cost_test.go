@@ -171,6 +171,35 @@ func TestExpiryDoesNotSpinWithoutQuorum(t *testing.T) {
 	})
 }
 
+// While leadership is being handed over Raft refuses every entry at once. What is due in that time is tried now and then; a
+// loop without a pause would not even let virtual time go on.
+func TestExpiryDoesNotSpinDuringAHandOver(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		leader := w.Leader()
+		next := (leader + 1) % w.Size()
+		began := time.Now()
+		for i := range 50 {
+			w.session(time.Duration(1500+10*i) * time.Millisecond).mustHold(fmt.Sprint("l", i))
+		}
+		w.Network.SetDelay(w.Name(leader), w.Name(next), 80*time.Millisecond)
+		time.Sleep(time.Until(began.Add(1500 * time.Millisecond)))
+		for range 10 { // each takes a while, also those that come too late for the far node
+			_, _ = w.Post(w.ctx, leader, "/v1/cluster/transfer", fmt.Sprintf(`{"to":%q}`, w.Name(next)))
+		}
+		w.Network.SetDelay(w.Name(leader), w.Name(next), 0)
+		w.WaitReady()
+		w.until(10*time.Second, "all locks are free", func() bool {
+			a, err := w.Get(w.ctx, w.Leader(), "/v1/locks")
+			var page struct{ Locks []struct{ Name string } }
+			if err != nil || a.Status != 200 {
+				return false
+			}
+			a.Into(t, &page)
+			return len(page.Locks) == 0
+		})
+	})
+}
+
 // C06: leadership flaps fifty times. Afterwards there is one leader, it writes, and nothing has piled up.
 func TestFlappingLeadershipLeavesNothingBehind(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {

@@ -24,6 +24,9 @@ type world struct {
 	clients atomic.Int64
 }
 
+// virtualLimit ends a test, in virtual time.
+const virtualLimit = time.Hour
+
 // inVirtualTime runs a test of a cluster that is ready in a bubble; a goroutine that is left behind fails it.
 func inVirtualTime(t *testing.T, options pawltest.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
@@ -45,7 +48,10 @@ func inVirtualTimeUnready(t *testing.T, options pawltest.Options, test func(t *t
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &world{Cluster: pawltest.New(t, options), t: t, ctx: ctx}
 		bubble := time.Now()
+		// Heartbeats go on for ever, so in a bubble a test that waits in vain is never seen to be stuck.
+		guard := time.AfterFunc(virtualLimit, func() { panic("the test does not end in virtual time") })
 		defer func() {
+			guard.Stop()
 			cancel()
 			w.Network.HealAll()
 			w.Close()

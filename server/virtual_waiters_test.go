@@ -101,6 +101,44 @@ func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
 	})
 }
 
+// Callers that can repeat are sent away at once by a leader that has lost its majority; the others wait on, for a grant that
+// this node may still learn of.
+func TestDeposedLeaderSendsAwayWhoCanRepeat(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		holder := w.hold("a", 10*time.Second, time.Second)
+		leader := w.Leader()
+		keyed := w.waitInLine(leader, "a", "k")
+		w.untilQueued("a", 1)
+		keyless := w.waitInLine(leader, "a", "")
+		w.untilQueued("a", 2)
+		for i := range w.Size() {
+			if i != leader {
+				w.Network.Cut(w.Name(leader), w.Name(i))
+			}
+		}
+		cut := time.Now()
+		if e := <-keyed; e.code != "unknown_outcome" || time.Since(cut) > time.Second {
+			t.Errorf("after %v the waiter with a key was told %+v", time.Since(cut), e)
+		}
+		time.Sleep(5 * time.Second)
+		if len(keyless) > 0 {
+			t.Fatalf("the waiter without a key was told %+v", <-keyless)
+		}
+		w.Network.HealAll()
+		w.WaitReady()
+		if a, _, err := w.caller().repeat(w.ctx, callLimit, "/v1/cancel", "", "Idempotency-Key", "k"); err != nil || a.Status != 200 {
+			t.Errorf("%v %s", err, a.Body)
+		}
+		if a, err := holder.release(1); err != nil || a.Status != 200 {
+			t.Errorf("%v %s", err, a.Body)
+		}
+		if e := <-keyless; e.status != 200 {
+			t.Errorf("the waiter without a key was told %+v", e)
+		}
+		holder.stop()
+	})
+}
+
 // A deposed leader still has a caller without number or key, whose grant it learns of only from a snapshot: the others cut
 // their logs meanwhile. The caller is told all the same.
 func TestWaiterLearnsOfItsGrantFromASnapshot(t *testing.T) {
