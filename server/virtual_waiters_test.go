@@ -261,11 +261,10 @@ func TestWaiterHasADeadline(t *testing.T) {
 		if err != nil || g.Granted || len(g.Queue) != 1 || g.Queue[0].Position != 1 {
 			t.Fatalf("%+v %v", g, err)
 		}
-		repeated := g.sent
 		if g, err = s.try(1, "a", wait); err != nil || g.Granted {
 			t.Fatalf("%+v %v", g, err)
 		}
-		repeated = g.sent
+		repeated := g.sent
 		time.Sleep(time.Until(repeated.Add(wait + grace - 500*time.Millisecond)))
 		w.untilQueued("a", 1)
 		time.Sleep(time.Second)
