@@ -67,10 +67,8 @@ func TestReadsAreLinearizable(t *testing.T) {
 				writer := w.session(time.Minute)
 				running.Go(func() { h.write(ctx, writer) })
 				for node := range w.Size() {
-					for range 2 {
-						c := w.caller()
-						running.Go(func() { h.read(ctx, c, node) })
-					}
+					c := w.caller()
+					running.Go(func() { h.read(ctx, c, node) })
 				}
 				for range 4 {
 					fault(w, h, w.Leader())
