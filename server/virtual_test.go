@@ -134,7 +134,15 @@ var changes = []struct {
 }{
 	{"transfer", func(w *world) time.Duration {
 		began, leader := time.Now(), w.Leader()
-		w.MustPost(leader, http.StatusOK, "/v1/cluster/transfer", `{}`)
+		for tries := 0; ; tries++ { // it may come back when who was to have it is behind
+			a, err := w.Post(w.ctx, leader, "/v1/cluster/transfer", `{}`)
+			if err == nil && a.Status == http.StatusOK {
+				break
+			}
+			if err != nil || tries == 5 {
+				w.t.Fatalf("handing over: %v %d %s", err, a.Status, a.Body)
+			}
+		}
 		w.otherLeader(leader)
 		return time.Since(began)
 	}},
