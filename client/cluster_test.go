@@ -38,7 +38,11 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 		waiter := connect(t, c, "waiter")
 		defer waiter.close()
 		granted, cancelled := 0, 0
-		for round := range 500 {
+		rounds := 500
+		if testing.Short() {
+			rounds = 100 // under the race detector
+		}
+		for round := range rounds {
 			held, err := holder.Lock(context.Background(), "x")
 			if err != nil {
 				t.Fatal(err)

@@ -193,7 +193,7 @@ func TestChaos(t *testing.T) {
 					})
 				}
 				random := rand.New(rand.NewPCG(seed, 99))
-				for range 25 {
+				for range fewer(25) {
 					w.disturb(random)
 				}
 				w.Network.HealAll()

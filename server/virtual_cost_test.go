@@ -128,7 +128,8 @@ func TestRenewalIsHeldForAFiftiethOfItsOwnTTL(t *testing.T) {
 // all are freed at once.
 func TestExpiryDoesNotSpinWithoutQuorum(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
-		const locks, lanes, ttl = 2000, 20, 5 * time.Second
+		const lanes, ttl = 20, 5 * time.Second
+		locks := fewer(2000)
 		var making sync.WaitGroup
 		for lane := range lanes {
 			c := w.caller()
@@ -178,7 +179,7 @@ func TestExpiryDoesNotSpinDuringAHandOver(t *testing.T) {
 		leader := w.Leader()
 		next := (leader + 1) % w.Size()
 		began := time.Now()
-		for i := range 50 {
+		for i := range fewer(50) {
 			w.session(time.Duration(1500+10*i) * time.Millisecond).mustHold(fmt.Sprint("l", i))
 		}
 		w.Network.SetDelay(w.Name(leader), w.Name(next), 80*time.Millisecond)
@@ -207,7 +208,7 @@ func TestFlappingLeadershipLeavesNothingBehind(t *testing.T) {
 		h := w.hold("a", 20*time.Second, 2*time.Second)
 		time.Sleep(10 * time.Second)
 		before := runtime.NumGoroutine()
-		for range 50 {
+		for range fewer(50) {
 			leader := w.Leader()
 			w.Network.Isolate(w.Name(leader))
 			time.Sleep(time.Duration(300+random.IntN(1700)) * time.Millisecond)

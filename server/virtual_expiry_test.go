@@ -122,7 +122,7 @@ func TestExpiryThroughTwentyLeaderChanges(t *testing.T) {
 				}
 				var dying []*inheritance
 				var losses []loss
-				for n := range 20 {
+				for n := range fewer(20) {
 					dying = append(dying, w.inherit(fmt.Sprint("dead", n), time.Duration(6+random.IntN(20))*time.Second))
 					at := time.Now()
 					gap := changes[random.IntN(len(changes))].make(w)

@@ -47,7 +47,7 @@ func TestSuspendedLeaderTakesNothingWhenItComesBack(t *testing.T) {
 		w.Network.Isolate(w.Name(leader))
 		time.Sleep(7 * time.Second)
 		w.Network.Rejoin(w.Name(leader))
-		for range 20 {
+		for range fewer(20) {
 			sent := time.Now()
 			a, err := held[0].once(context.Background(), leader, "/v1/renew", fmt.Sprintf(`{"session":%q}`, held[0].id))
 			if err == nil && a.Status != 200 && !again(a, err) {
@@ -92,7 +92,7 @@ func TestLongFullOutage(t *testing.T) {
 		t.Run(fmt.Sprintf("crash %v", crash), func(t *testing.T) {
 			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				const ttl = 6 * time.Second
-				const locks = 100
+				locks := fewer(100)
 				ctx, hangUp := context.WithCancel(w.ctx)
 				var waiting sync.WaitGroup
 				for i := range locks {

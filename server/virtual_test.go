@@ -78,6 +78,15 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
+// fewer is how often a test does something: n times, or a fifth of that with -short, as under the race detector, where one
+// round shows as much and takes ten times as long.
+func fewer(n int) int {
+	if testing.Short() {
+		return max(1, n/5)
+	}
+	return n
+}
+
 // until waits until is becomes true, looking every millisecond, and ends the test when it has not after limit.
 func (w *world) until(limit time.Duration, what string, is func() bool) {
 	w.t.Helper()

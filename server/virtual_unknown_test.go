@@ -16,7 +16,8 @@ import (
 // caller was told, its repeat finds exactly one grant with one token; and what nobody renews is free after its TTL.
 func TestUnknownOutcomeIsSettledByTheRepeat(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{Seed: 4}, func(t *testing.T, w *world) {
-		const rounds, each, ttl = 20, 10, 3 * time.Second
+		const each, ttl = 10, 3 * time.Second
+		rounds := fewer(20)
 		random := rand.New(rand.NewPCG(4, 1))
 		var mu sync.Mutex
 		told := map[string]int{}
@@ -96,7 +97,8 @@ func (w *world) mustTrySession(ttl time.Duration) *session {
 // A02: a caller gives up at about the moment of its grant. It has the lock and knows it, or it has neither lock nor place.
 func TestCancelAtTheMomentOfGrant(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{Seed: 5}, func(t *testing.T, w *world) {
-		const lanes, rounds = 10, 50
+		const lanes = 10
+		rounds := fewer(50)
 		var mu sync.Mutex
 		ends := map[string]int{}
 		var running sync.WaitGroup
@@ -205,7 +207,8 @@ func (c *caller) waitAndHangUp(node int, name string, after time.Duration) strin
 // A19: 2,000 times a release meets an enqueue. Nobody waits while the lock is free.
 func TestNoWakeUpIsMissed(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{Seed: 6}, func(t *testing.T, w *world) {
-		const lanes, rounds = 20, 100
+		const lanes = 20
+		rounds := fewer(100)
 		var running sync.WaitGroup
 		for lane := range lanes {
 			running.Go(func() {
