@@ -78,10 +78,10 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 	var failure error // why the last attempt must be repeated
 	for attempt := 0; ; attempt++ {
 		if err := pace.enter(ctx); err != nil {
-			return result, unavailable(spec, failure, err)
+			return result, unavailable(spec, failure, errors.Join(err, doubt(spec, result.uncertain)))
 		}
 		if err := ctx.Err(); err != nil {
-			return result, unavailable(spec, failure, context.Cause(ctx))
+			return result, unavailable(spec, failure, errors.Join(context.Cause(ctx), doubt(spec, result.uncertain)))
 		}
 		target, up := c.nodes.pick(attempt < maxHints && !spec.once)
 		var received Resp // a fresh one: an answer cut short must leave nothing behind
@@ -115,7 +115,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		result.uncertain = result.uncertain || verdict.uncertain
 		if verdict.after > 0 {
 			if err := sleep(ctx, jitter(verdict.after)); err != nil {
-				return result, unavailable(spec, failure, err)
+				return result, unavailable(spec, failure, errors.Join(err, doubt(spec, result.uncertain)))
 			}
 		}
 	}
@@ -128,6 +128,14 @@ func unknownUnless(repeatable bool) error {
 		return nil
 	}
 	return transport.NewError(transport.ErrUnknownOutcome, "it may have happened, and cannot be repeated safely")
+}
+
+// doubt says of a change that was given up after an attempt without an answer that it may have happened.
+func doubt(spec call, uncertain bool) error {
+	if !uncertain || spec.method == http.MethodGet {
+		return nil
+	}
+	return transport.NewError(transport.ErrUnknownOutcome, "an attempt got no answer: it may have happened")
 }
 
 // unavailable joins what is known about a call that nobody served. Without a

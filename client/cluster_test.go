@@ -38,7 +38,11 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 		waiter := connect(t, c, "waiter")
 		defer waiter.close()
 		granted, cancelled := 0, 0
-		for round := range 500 {
+		rounds := 500
+		if testing.Short() {
+			rounds = 100 // under the race detector
+		}
+		for round := range rounds {
 			held, err := holder.Lock(context.Background(), "x")
 			if err != nil {
 				t.Fatal(err)
@@ -49,9 +53,9 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 			var waiting sync.WaitGroup
 			waiting.Go(func() { got, gotErr = waiter.Lock(ctx, "x") })
 			time.Sleep(5 * time.Millisecond)
-			pause := time.Duration(random.IntN(4000)) * time.Microsecond
+			until := time.Duration(random.IntN(4000)) * time.Microsecond
 			waiting.Go(func() {
-				time.Sleep(pause)
+				time.Sleep(until)
 				cancel()
 			})
 			time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)

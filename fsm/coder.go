@@ -16,7 +16,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // coder writes or reads one value after another. Each type describes its fields once, in a method that serves both
 // directions, so that what is written cannot differ from what is read. After the first error nothing more happens.
 //
-// Fields are append-only: a field added later is read only when bytes are left (`if c.more() …`), so that old bytes stay
+// Fields are append-only: one that is added after a release is read only when bytes are left, so that old bytes stay
 // readable, and a decoder that does not know a field finds bytes left over and refuses.
 type coder struct {
 	reading bool
@@ -131,9 +131,6 @@ func list[T any](c *coder, v *[]T, limit int, what string, each func(*coder, *T)
 		each(c, &(*v)[i])
 	}
 }
-
-// more reports whether a field that was added to the format later is there; a writer always writes it.
-func (c *coder) more() bool { return c.err == nil && (!c.reading || len(c.buf) > 0) }
 
 // finish returns the error of the whole, for a reader also when bytes are left over.
 func (c *coder) finish() error {

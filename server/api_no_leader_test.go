@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -176,16 +177,42 @@ func (a *api) unanswered(node int, limit time.Duration) {
 	}
 }
 
+// peer is the peer port of a node that is no member.
+func (a *api) peer() *peer.Port {
+	a.t.Helper()
+	port, err := peer.Open(peer.Config{
+		Network: a.Network.Host("n9"), Listen: "n9:7800", Self: peer.Identity{Name: "n9", Incarnation: peer.NewIncarnation()}, Cluster: a.cluster,
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return port
+}
+
+// A peer whose body stalls is not waited for either.
+func TestAPIStalledPeer(t *testing.T) {
+	apiBubble(t, pawltest.Options{}, func(a *api) {
+		port := a.peer()
+		defer port.Close()
+		for node := range a.Size() {
+			body, hold := io.Pipe()
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			answer, err := sendTo(ctx, port.HTTPClient(a.Name(node)+":7800", ""), "http://"+a.Name(node)+":7800", "POST", "/v1/acquire", body)
+			if took := time.Since(began); err != nil || answer.Status != 400 || took > 16*time.Second {
+				t.Errorf("%s: %v %d %s after %v", a.Name(node), err, answer.Status, answer.Body, took)
+			}
+			cancel()
+			hold.Close()
+		}
+	})
+}
+
 // A call that a node passed on is answered where it arrives, also by a node that does not lead: two nodes that each take
 // the other for the leader make no loop (D01).
 func TestAPIPassedOnOnce(t *testing.T) {
 	apiBubble(t, pawltest.Options{}, func(a *api) {
-		port, err := peer.Open(peer.Config{
-			Network: a.Network.Host("n9"), Listen: "n9:7800", Self: peer.Identity{Name: "n9", Incarnation: peer.NewIncarnation()}, Cluster: a.cluster,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		port := a.peer()
 		defer port.Close()
 		leader := a.Leader()
 		for node := range a.Size() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/server/replica"
 	"github.com/pawl-lock/pawl/transport/peer"
 )
 
@@ -145,6 +146,14 @@ func ForgetPromise(path, name string) error {
 		return fmt.Errorf("data directory %s has made no promise", path)
 	case d.identity.Cluster != "":
 		return fmt.Errorf("data directory %s belongs to cluster %s already", path, d.identity.Cluster)
+	}
+	// The cluster is written down a moment after its first entry: what decides is the log itself.
+	member, err := replica.HasState(path)
+	if err != nil {
+		return fmt.Errorf("forgetting the promise: %w", err)
+	}
+	if member {
+		return fmt.Errorf("data directory %s belongs to cluster %s already", path, d.promise.Cluster)
 	}
 	if err := os.Remove(filepath.Join(path, promiseName)); err != nil {
 		return fmt.Errorf("forgetting the promise: %w", err)

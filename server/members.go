@@ -240,6 +240,11 @@ func (n *Node) handOver(ctx context.Context, to string) (leader string, err erro
 	}) {
 		return "", transport.NewError(transport.ErrUnknownOutcome, "leadership was handed over, and the new leader is not at work yet")
 	}
+	if leader == n.config.Name {
+		// Its successor did not get the votes, as one that was cut off a moment ago and is behind, and this node was elected
+		// again.
+		return "", transport.NewError(transport.ErrMembership, "leadership was handed over and came back to this node: try again")
+	}
 	return leader, nil
 }
 

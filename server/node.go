@@ -146,7 +146,7 @@ func (n *Node) open() (err error) {
 		Cluster: n.cluster, Logger: n.log.Named("peer"),
 	})
 	if err != nil {
-		return fmt.Errorf("opening the peer port: %w", err)
+		return err
 	}
 	undo = append(undo, func() { n.port.Close() })
 
@@ -165,10 +165,8 @@ func (n *Node) open() (err error) {
 		return err
 	}
 	undo = append(undo, func() { n.replica.Shutdown(context.Background()) })
-	if !n.dir.identity.Opened {
-		if err := n.dir.setOpened(); err != nil {
-			return err
-		}
+	if err := n.noteOpened(); err != nil {
+		return err
 	}
 	listener, err := n.config.Network.Listen(n.config.APIListen)
 	if err != nil {
@@ -180,6 +178,13 @@ func (n *Node) open() (err error) {
 	n.work.Go(func() { n.serveHTTP(n.api, listener) })
 	n.work.Go(func() { n.serveHTTP(n.peers, n.port.HTTP()) })
 	return nil
+}
+
+// noteOpened writes down that the Raft store was made. Peers ask for the cluster meanwhile.
+func (n *Node) noteOpened() error {
+	n.dirMu.Lock()
+	defer n.dirMu.Unlock()
+	return n.dir.setOpened()
 }
 
 func (n *Node) serveHTTP(s *http.Server, l net.Listener) {

@@ -107,6 +107,7 @@ func (p *proposer) run(ctx context.Context) {
 	var (
 		held     []*proposal // renewals that wait for an entry to ride on
 		flush    = stoppedTimer()
+		flushAt  time.Time // the earliest that one of them asks for
 		tick     = stoppedTimer()
 		inFlight int
 		pause    time.Duration
@@ -120,18 +121,26 @@ func (p *proposer) run(ctx context.Context) {
 		} else {
 			tick.Stop() // the entry on its way is as good as a tick
 		}
-		commands := p.commands
+		commands, renewals := p.commands, p.renewals
 		if inFlight == maxInFlight {
 			commands = nil
+		}
+		if len(held) == fsm.MaxRenewals {
+			renewals = nil
 		}
 		var batch []*proposal
 		propose := false
 		select {
 		case x := <-commands:
 			batch, propose = append(batch, x), true
-		case x := <-p.renewals:
-			if held = append(held, x); len(held) == 1 || len(held) >= fsm.MaxRenewals {
+		case x := <-renewals:
+			// A short session's renewal does not wait as long as a long one's may.
+			if at := time.Now().Add(x.hold); len(held) == 0 || at.Before(flushAt) {
+				flushAt = at
 				flush.Reset(x.hold)
+			}
+			if held = append(held, x); len(held) == fsm.MaxRenewals {
+				flush.Reset(0)
 			}
 		case <-flush.C:
 			propose = len(held) > 0

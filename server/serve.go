@@ -175,8 +175,8 @@ func badField(field, format string, args ...any) error {
 func (n *Node) apiServer() *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			boundBody(w, r)
 			if err := guard(r); err != nil {
+				boundBody(w, r)
 				n.answer(w, &call{request: r}, reply{}, err)
 				return
 			}
@@ -240,6 +240,7 @@ func guard(r *http.Request) error {
 // serve is the one choke point that every request passes, from a client or from a follower: bound, check, pass on or run,
 // answer.
 func (n *Node) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
+	boundBody(w, r)
 	c := &call{Context: r.Context(), request: r, forwarded: forwarded}
 	defer n.recovered(w, c)
 	began := time.Now()

@@ -14,7 +14,7 @@ import (
 // R3: an entry under another beginning does nothing at all, though it is in the log and committed: neither does its time
 // count nor are its commands carried out.
 func TestEntryOfAnotherBeginningDoesNothing(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 5 * time.Second
 		h := w.hold("a", ttl, ttl/4)
 		old := w.Node(w.Leader()).Stamp()
@@ -53,7 +53,7 @@ func TestEntryOfAnotherBeginningDoesNothing(t *testing.T) {
 // calls notices. A leader whose beginning no longer counts begins again though nobody asks it for anything; else its clock
 // would stand still.
 func TestTwoBeginningsInOneLeadership(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 3 * time.Second
 		leader := w.Leader()
 		i := w.inherit("a", ttl)
@@ -78,7 +78,7 @@ func TestTwoBeginningsInOneLeadership(t *testing.T) {
 // A leader is cut off with entries on their way; another one leads; then the first is back. What it had in its log
 // vanishes or is committed once, and all nodes agree byte for byte (I6).
 func TestDeposedLeadersEntriesInFlight(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 4 * time.Second
 		h := w.hold("held", ttl, ttl/4)
 		for round := range 5 {

@@ -268,7 +268,7 @@ func (w *world) checkTold(node int, got []heard, want []told) {
 
 // What happened is told completely, in the order of the log, once, and word for word the same by every node.
 func TestEventsAreTheSameOnAllNodes(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		var all []*listener
 		for node := range w.Size() {
 			all = append(all, w.listen(node, "", "", false))
@@ -302,7 +302,7 @@ func TestEventsAreTheSameOnAllNodes(t *testing.T) {
 func TestEventsGoOnFromAnyPlaceOnAnyNode(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				l := w.listen(w.Leader(), "", "", false)
 				before := w.happen("1")
 				l.wait(len(before))
@@ -337,7 +337,7 @@ func TestEventsGoOnFromAnyPlaceOnAnyNode(t *testing.T) {
 
 // A reader that is connected all the time misses nothing and hears nothing twice while the lead changes.
 func TestEventsThroughLeaderChanges(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		var want []told
 		place := "0.0"
 		for round, c := range slices.Concat(changes, changes) {
@@ -363,7 +363,7 @@ func TestEventsThroughLeaderChanges(t *testing.T) {
 
 // A place that is too old is said to be so, before anything else, and what comes after is told.
 func TestEventsOfAPlaceThatIsGone(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		early := w.happen("1")
 		l := w.listen(0, "", "0.0", false)
 		l.wait(len(early))
@@ -400,7 +400,7 @@ func TestEventsOfAPlaceThatIsGone(t *testing.T) {
 // know what was before it, and then the same as the others.
 func TestEventsAfterASnapshotWasRestored(t *testing.T) {
 	cut := func(_ int, config *server.Config) { config.Snapshots = replica.SnapshotPolicy{Trailing: 5} }
-	inVirtualTime(t, pawltest.Options{Configure: cut}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{Configure: cut}, func(t *testing.T, w *world) {
 		early := w.happen("1")
 		far, leader := w.follower(), w.Leader()
 		connected := w.listen(far, "", "0.0", false)
@@ -459,7 +459,7 @@ func (w *world) happen2(node int, mark string) {
 // A place that the cluster has not come to is waited for for as long as a follower may be behind, and not for ever: its
 // reader may have known another cluster.
 func TestEventsOfAPlaceAhead(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		l := w.listen(0, "", "0.0", false)
 		w.happen("1")
 		all := l.until("expired", "1/b")
@@ -489,7 +489,7 @@ func TestEventsOfAPlaceAhead(t *testing.T) {
 
 // A reader with a prefix is told of its names only, and of what concerns all. Its place moves on all the same.
 func TestEventsWithAPrefix(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		l := w.listen(1, "prefix=2%2Fa", "", false)
 		quiet := w.listen(2, "prefix=no", "", false)
 		w.happen("1")
@@ -523,7 +523,7 @@ func TestEventsWithAPrefix(t *testing.T) {
 }
 
 func TestEventsHeartbeat(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		l := w.listen(w.follower(), "", "", false)
 		time.Sleep(time.Minute + time.Second)
 		if _, _, notes, err := l.state(); err != nil || len(notes) != 5 { // one at the beginning
@@ -538,7 +538,7 @@ func TestEventsHeartbeat(t *testing.T) {
 
 // A reader that takes nothing is cut off, and nobody else notices it.
 func TestSlowReaderOfEventsIsCutOff(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		node := w.follower()
 		slow := w.ClientAt("slow")
 		response, err := slow.Get(w.URL(node) + "/v1/events")
@@ -578,7 +578,7 @@ func TestSlowReaderOfEventsIsCutOff(t *testing.T) {
 }
 
 func TestReadersOfEventsAreBounded(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		var all []*listener
 		for range 256 {
 			all = append(all, w.listen(0, "", "", false))
@@ -602,7 +602,7 @@ func TestReadersOfEventsAreBounded(t *testing.T) {
 
 // A node that stops lets its readers go at once, and tells them to come back soon; to another node, for it refuses.
 func TestEventsOfANodeThatStops(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		node := w.follower()
 		l := w.listen(node, "", "", false)
 		want := w.happen("1")

@@ -83,7 +83,7 @@ func (i *inheritance) check(t *testing.T, losses ...loss) {
 func TestExpiryIsExactWithoutLeaderChange(t *testing.T) {
 	for _, ttl := range []time.Duration{500 * time.Millisecond, 4 * time.Second, 30 * time.Second, 4 * time.Minute} {
 		t.Run(ttl.String(), func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				w.inherit("a", ttl).check(t)
 			})
 		})
@@ -94,9 +94,9 @@ func TestExpiryAfterOneChangeIsLateByTheGapAndOneTick(t *testing.T) {
 	const ttl = 12 * time.Second
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				i := w.inherit("a", ttl)
-				time.Sleep(time.Second)
+				time.Sleep(6 * time.Second) // which only ticks put into the log
 				at := time.Now()
 				i.check(t, loss{at, c.make(w) + tickInterval(ttl)})
 			})
@@ -109,7 +109,7 @@ func TestExpiryAfterOneChangeIsLateByTheGapAndOneTick(t *testing.T) {
 func TestExpiryThroughTwentyLeaderChanges(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("seed ", seed+1), func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{Seed: seed + 1}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{Seed: seed + 1}, func(t *testing.T, w *world) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				const shortest = 6 * time.Second
 				var live []*holding
@@ -122,7 +122,7 @@ func TestExpiryThroughTwentyLeaderChanges(t *testing.T) {
 				}
 				var dying []*inheritance
 				var losses []loss
-				for n := range 20 {
+				for n := range fewer(20) {
 					dying = append(dying, w.inherit(fmt.Sprint("dead", n), time.Duration(6+random.IntN(20))*time.Second))
 					at := time.Now()
 					gap := changes[random.IntN(len(changes))].make(w)

@@ -2,8 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
 
 	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/transport"
 )
 
 // What the tests of whole clusters may do that nobody else can: put entries into a leader's log behind its back, and see
@@ -84,4 +90,23 @@ func (n *Node) Idle() (names []string) {
 		})
 	})
 	return names
+}
+
+// PostForwarded sends a request from this node to another as one that is passed on to the leader, whoever that is.
+func (n *Node) PostForwarded(ctx context.Context, to *Node, path, body string) (status int, code string, err error) {
+	address := to.config.own().Address
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", transport.TypeJSON)
+	r.Header.Set(transport.HeaderForwarded, n.config.Name)
+	response, err := n.port.HTTPClient(address, to.port.Self().Incarnation).Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	answer, err := io.ReadAll(response.Body)
+	var problem struct{ Code string }
+	err = errors.Join(err, json.Unmarshal(answer, &problem), response.Body.Close())
+	return response.StatusCode, problem.Code, err
 }

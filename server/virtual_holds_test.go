@@ -46,7 +46,7 @@ func TestMaxHoldEndsOnTime(t *testing.T) {
 		make change
 	}{"none", nil}) {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				holder := w.session(ttl)
 				body := fmt.Sprintf(`{"name":"a","session":%q,"request":1,"max_hold_ms":%d}`, holder.id, most.Milliseconds())
 				began := time.Now()
@@ -90,7 +90,7 @@ func TestLockDelayThroughLeaderChanges(t *testing.T) {
 	const ttl, delay = 3 * time.Second, 10 * time.Second
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				dead := w.session(ttl)
 				began := time.Now()
 				dead.post(200, "/v1/acquire", `{"name":"a","session":%q,"request":1,"lock_delay_ms":%d}`, dead.id, delay.Milliseconds())
@@ -117,7 +117,7 @@ func TestLockDelayThroughLeaderChanges(t *testing.T) {
 func TestConversionWaitsThroughLeaderChange(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				readers := []*session{w.session(time.Minute), w.session(time.Minute)}
 				var token float64
 				for _, r := range readers {
@@ -175,7 +175,7 @@ func TestConversionWaitsThroughLeaderChange(t *testing.T) {
 
 // Whoever is forced out learns of it from any leader, also one that came later, until it shows that it knows.
 func TestForcedOutIsToldThroughLeaderChange(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		for _, c := range changes {
 			holder, operator := w.session(30*time.Second), w.session(30*time.Second)
 			g := holder.mustHold(c.name)
@@ -201,7 +201,7 @@ func TestForcedOutIsToldThroughLeaderChange(t *testing.T) {
 // of leaders: no more than the time that passed, no more than the TTL, and in the end no less than the time that passed
 // without the gaps.
 func TestShownTimesThroughTwentyLeaderChanges(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 6 * time.Second
 		began := time.Now()
 		holder := w.hold("a", ttl, 1500*time.Millisecond)
@@ -289,7 +289,7 @@ func TestShownTimesThroughTwentyLeaderChanges(t *testing.T) {
 // A check that is passed on to a leader that was just cut off is a read: it is given up soon, and says that nothing happened
 // (D01). A change in its place is waited for, and its outcome is unknown.
 func TestCheckOfACutOffLeaderIsGivenUp(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		g := w.session(time.Minute).mustHold("a")
 		c, follower, leader := w.caller(), w.follower(), w.Leader()
 		body := fmt.Sprintf(`{"name":"a","token":%d}`, g.Token)

@@ -12,7 +12,7 @@ import (
 
 // B05: each node in turn is down for three seconds, and nobody who renews loses anything.
 func TestRollingRestartLosesNothing(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 10 * time.Second
 		held := w.holdMany(100, ttl, ttl/3)
 		for i := range w.Size() {
@@ -40,14 +40,14 @@ func (w *world) holdMany(count int, ttl, every time.Duration) []*holding {
 // B01: the leader is suspended, as far as the others can tell, for longer than the leases of those who renew through the
 // others; what it says when it is back changes nothing. A renewal at the old leader is acknowledged only by the new term.
 func TestSuspendedLeaderTakesNothingWhenItComesBack(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 4 * time.Second
 		held := w.holdMany(50, ttl, time.Second)
 		leader := w.Leader()
 		w.Network.Isolate(w.Name(leader))
 		time.Sleep(7 * time.Second)
 		w.Network.Rejoin(w.Name(leader))
-		for range 20 {
+		for range fewer(20) {
 			sent := time.Now()
 			a, err := held[0].once(context.Background(), leader, "/v1/renew", fmt.Sprintf(`{"session":%q}`, held[0].id))
 			if err == nil && a.Status != 200 && !again(a, err) {
@@ -64,7 +64,7 @@ func TestSuspendedLeaderTakesNothingWhenItComesBack(t *testing.T) {
 
 // Cut off in its own minority, a leader frees nothing: neither in its own state nor, after the heal, in that of the others.
 func TestLeaderCutOffFromTheMajorityFreesNothing(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const ttl = 2 * time.Second
 		h := w.hold("a", ttl, ttl/4)
 		leader := w.Leader()
@@ -90,9 +90,9 @@ func TestLeaderCutOffFromTheMajorityFreesNothing(t *testing.T) {
 func TestLongFullOutage(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(fmt.Sprintf("crash %v", crash), func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				const ttl = 6 * time.Second
-				const locks = 100
+				locks := fewer(100)
 				ctx, hangUp := context.WithCancel(w.ctx)
 				var waiting sync.WaitGroup
 				for i := range locks {

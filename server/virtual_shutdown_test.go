@@ -57,7 +57,7 @@ func (w *world) untilQueued(name string, count int) {
 // F03, R14: a leader that stops tells those who can repeat to do so, at once, and their places are kept; the waits of the
 // others are taken back; another node leads before it goes silent.
 func TestStoppingLeaderLetsItsWaitersGo(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		leader := w.Leader()
 		var keyed, keyless []<-chan waiterEnd
@@ -118,7 +118,7 @@ func (w *world) writeGap() (longest func() time.Duration) {
 
 // A follower that stops has callers whose waiting it only passes on: they get an answer too, not a broken connection.
 func TestStoppingFollowerLetsItsWaitersGo(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		follower := w.follower()
 		keyed := w.waitInLine(follower, "a", "k")
@@ -140,7 +140,7 @@ func TestStoppingFollowerLetsItsWaitersGo(t *testing.T) {
 func TestStopWithoutQuorum(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut off %v", cut), func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				w.hold("a", 10*time.Second, time.Second).stop()
 				leader := w.Leader()
 				var ends []<-chan waiterEnd
@@ -173,7 +173,7 @@ func TestStopWithoutQuorum(t *testing.T) {
 }
 
 func TestStopDuringForming(t *testing.T) {
-	inVirtualTimeUnready(t, pawltest.Options{}, func(w *world) {
+	inVirtualTimeUnready(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		for step := range 20 {
 			time.Sleep(time.Duration(step) * 40 * time.Millisecond)
 			w.stopWithin(step%3, 10*time.Second)
@@ -187,7 +187,7 @@ func TestStopDuringForming(t *testing.T) {
 // that is there.
 func TestLeadershipIsHandedToANodeThatAnswers(t *testing.T) {
 	for seed := range uint64(3) {
-		inVirtualTime(t, pawltest.Options{Nodes: 5, Seed: seed + 1}, func(w *world) {
+		inVirtualTime(t, pawltest.Options{Nodes: 5, Seed: seed + 1}, func(t *testing.T, w *world) {
 			leader := w.Leader()
 			for down, i := 0, 0; down < 2; i++ {
 				if i != leader {
@@ -226,7 +226,7 @@ func (w *world) leads() func() bool {
 }
 
 func TestStopTwiceAtOnce(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		leader := w.Leader()
 		n := w.Node(leader)
 		ended := make(chan error, 2)

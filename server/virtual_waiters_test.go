@@ -16,7 +16,7 @@ import (
 func TestWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			inVirtualTime(t, pawltest.Options{}, func(w *world) {
+			inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 				const count = 20
 				holder := w.hold("a", 10*time.Second, time.Second)
 				var mu sync.Mutex
@@ -62,7 +62,7 @@ func TestWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 // Callers without number or key cannot repeat. When the leader is gone they are told that nobody knows, and what is left of
 // them in the queue holds nobody up for longer than their wait and the grace, or the TTL of what they are granted.
 func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)
 		leader := w.Leader()
 		var ends []<-chan waiterEnd
@@ -101,9 +101,104 @@ func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
 	})
 }
 
+// Callers that can repeat are sent away at once by a leader that has lost its majority; the others wait on, for a grant that
+// this node may still learn of.
+func TestDeposedLeaderSendsAwayWhoCanRepeat(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		holder := w.hold("a", 10*time.Second, time.Second)
+		leader := w.Leader()
+		keyed := w.waitInLine(leader, "a", "k")
+		w.untilQueued("a", 1)
+		keyless := w.waitInLine(leader, "a", "")
+		w.untilQueued("a", 2)
+		for i := range w.Size() {
+			if i != leader {
+				w.Network.Cut(w.Name(leader), w.Name(i))
+			}
+		}
+		cut := time.Now()
+		if e := <-keyed; e.code != "unknown_outcome" || time.Since(cut) > time.Second {
+			t.Errorf("after %v the waiter with a key was told %+v", time.Since(cut), e)
+		}
+		time.Sleep(5 * time.Second)
+		if len(keyless) > 0 {
+			t.Fatalf("the waiter without a key was told %+v", <-keyless)
+		}
+		w.Network.HealAll()
+		w.WaitReady()
+		if a, _, err := w.caller().repeat(w.ctx, callLimit, "/v1/cancel", "", "Idempotency-Key", "k"); err != nil || a.Status != 200 {
+			t.Errorf("%v %s", err, a.Body)
+		}
+		if a, err := holder.release(1); err != nil || a.Status != 200 {
+			t.Errorf("%v %s", err, a.Body)
+		}
+		if e := <-keyless; e.status != 200 {
+			t.Errorf("the waiter without a key was told %+v", e)
+		}
+		holder.stop()
+	})
+}
+
+// A deposed leader still has a caller without number or key, whose grant it learns of only from a snapshot: the others cut
+// their logs meanwhile. The caller is told all the same.
+func TestWaiterLearnsOfItsGrantFromASnapshot(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{Configure: smallSnapshots}, func(t *testing.T, w *world) {
+		holder := w.hold("a", 10*time.Second, time.Second)
+		old := w.Leader()
+		c := w.caller()
+		answer := make(chan pawltest.Answer, 1)
+		go func() {
+			a, err := c.once(w.ctx, old, "/v1/acquire", `{"name":"a","owner":"patient","wait_ms":60000,"ttl_ms":60000}`)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- a
+		}()
+		w.untilQueued("a", 1)
+		for i := range w.Size() {
+			if i != old {
+				w.Network.Cut(w.Name(old), w.Name(i))
+			}
+		}
+		w.otherLeader(old)
+		if a, err := holder.release(1); err != nil || a.Status != 200 {
+			t.Fatal(err, a.Status)
+		}
+		s := w.session(time.Minute)
+		for n := range uint64(300) {
+			if _, err := s.acquire(w.ctx, n+1, fmt.Sprint("n", n), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		for i := range w.Size() {
+			if i != old {
+				if err := w.Node(i).CutSnapshot(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(answer) > 0 {
+			t.Fatalf("answered too early: %s", (<-answer).Body)
+		}
+		w.Network.HealAll()
+		healed := time.Now()
+		a := <-answer
+		g, err := readGrant(a, healed)
+		if err != nil || time.Since(healed) > 5*time.Second {
+			t.Fatalf("%v after %v", err, time.Since(healed))
+		}
+		v, _, err := w.view(w.Leader(), "a", "")
+		if err != nil || len(v.Holders) != 1 || v.Holders[0].Token != g.Token {
+			t.Errorf("told token %d, and the lock has %+v %v", g.Token, v, err)
+		}
+		holder.stop()
+	})
+}
+
 // A01, etcd#11456: a waiter whose session ends while it waits is never granted.
 func TestDeadWaiterIsNeverGranted(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.session(6 * time.Second)
 		holder.mustHold("a")
 		began := time.Now()
@@ -157,7 +252,7 @@ func TestDeadWaiterIsNeverGranted(t *testing.T) {
 // A wait that nobody repeats leaves the queue after its time and the grace, though its session lives; one that is repeated
 // stays.
 func TestWaiterHasADeadline(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const wait, grace = 2 * time.Second, 10 * time.Second
 		holder := w.hold("a", 10*time.Second, time.Second)
 		s := w.session(20 * time.Second)
@@ -166,11 +261,10 @@ func TestWaiterHasADeadline(t *testing.T) {
 		if err != nil || g.Granted || len(g.Queue) != 1 || g.Queue[0].Position != 1 {
 			t.Fatalf("%+v %v", g, err)
 		}
-		repeated := g.sent
 		if g, err = s.try(1, "a", wait); err != nil || g.Granted {
 			t.Fatalf("%+v %v", g, err)
 		}
-		repeated = g.sent
+		repeated := g.sent
 		time.Sleep(time.Until(repeated.Add(wait + grace - 500*time.Millisecond)))
 		w.untilQueued("a", 1)
 		time.Sleep(time.Second)
@@ -194,7 +288,7 @@ func (s *session) try(number uint64, name string, wait time.Duration) (grant, er
 
 // A29: an expired lock is free at once, for who comes later and for who has waited.
 func TestExpiredLockNeedsNoSecondLease(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		w.session(3 * time.Second).mustHold("a")
 		w.session(3 * time.Second).mustHold("b")
 		began := time.Now()
@@ -215,7 +309,7 @@ func TestExpiredLockNeedsNoSecondLease(t *testing.T) {
 
 // A05, A06: what an expired holder still says changes nothing: neither its successor's lease nor a free lock.
 func TestExpiredHolderChangesNothing(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		late := w.session(2 * time.Second)
 		late.mustHold("a")
 		next := w.session(10 * time.Second)

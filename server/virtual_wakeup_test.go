@@ -17,7 +17,7 @@ import (
 // Ten thousand rounds of releases against enqueues that race with them, through every node: nobody waits longer than those
 // before him hold, and no node ever has a free lock with a queue (A19).
 func TestNoFreeLockHasAQueue(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const locks, clients, rounds = 50, 3, 67 // so many rounds each
 		ctx, cancel := context.WithCancel(w.ctx)
 		var watching sync.WaitGroup
@@ -79,7 +79,7 @@ func TestNoFreeLockHasAQueue(t *testing.T) {
 // F10: hundreds wait and their clients vanish, half with their connections and half silently. The queues are empty on every
 // node once the waits are over, nobody is left waiting at any node, and who lives is granted at once.
 func TestWaitersWhoseClientsVanish(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(w *world) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const locks, each, wait = 10, 30, 15 * time.Second
 		holder := w.session(time.Hour)
 		ctx, kill := context.WithCancel(w.ctx)

@@ -198,6 +198,10 @@ func ReadError(response *http.Response) *Error {
 	changes := response.Request == nil || response.Request.Method != http.MethodGet && response.Request.Method != http.MethodHead
 	body, readErr := io.ReadAll(io.LimitReader(response.Body, maxProblem))
 	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	var health HealthResponse
+	if mediaType == TypeJSON && response.StatusCode == http.StatusServiceUnavailable && json.Unmarshal(body, &health) == nil && health.Reason != "" {
+		return NewError(ErrNoLeader, "%s", health.Reason) // GET /readyz of a node that is not ready
+	}
 	var problem Error
 	if readErr != nil || mediaType != TypeProblem || json.Unmarshal(body, &problem) != nil || problem.Code == "" {
 		code := ErrInternal

@@ -82,16 +82,33 @@ func (d *devCluster) configs() []server.Config {
 	for i, peer := range list {
 		config := d.Config
 		config.Name, config.DataDir, config.Peers = peer.Name, nodeDirectory(d.data, peer.Name), list
-		config.APIListen, config.APIURL, config.PeerListen = loopbackAddress(d.port+i), "", ""
+		config.APIListen, config.APIURL, config.PeerListen = loopbackAddress(d.port+i), "", peer.Address
 		configs = append(configs, config)
 	}
 	return configs
+}
+
+// checkPorts refuses ports that are in use before the data directory is made for them.
+func checkPorts(configs []server.Config) error {
+	for _, config := range configs {
+		for _, address := range []string{config.APIListen, config.PeerListen} {
+			listener, err := net.Listen("tcp", address)
+			if err != nil {
+				return fmt.Errorf("%w: is another pawl dev running? --port chooses other ports", err)
+			}
+			listener.Close()
+		}
+	}
+	return nil
 }
 
 func loopbackAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // dev runs the cluster until it is told to stop.
 func (p *program) dev(ctx context.Context, d *devCluster) error {
+	if err := checkPorts(d.configs()); err != nil {
+		return err
+	}
 	if err := claimDevData(d.data, devRecord{Nodes: d.nodes, Port: d.port}); err != nil {
 		return err
 	}

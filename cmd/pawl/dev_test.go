@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,7 +20,7 @@ import (
 // What a newcomer does, over real processes: start, lock, look, wait, release, stop, and find the locks again.
 func TestDev(t *testing.T) {
 	const nodes = 3
-	data, base := t.TempDir(), devPorts(t, nodes)
+	data, base := t.TempDir(), devPorts(t, 6) // five nodes, and three one port further on, are tried too
 	all := endpointsFlag(base, nodes)
 	second := fmt.Sprintf("--endpoints=http://%s", loopbackAddress(base+1))
 	third := fmt.Sprintf("--endpoints=http://%s", loopbackAddress(base+2))
@@ -133,11 +136,24 @@ func TestDevRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(foreign, "letter.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	base := devPorts(t, 3)
+	taken, err := net.Listen("tcp", loopbackAddress(base+peerOffset+2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	if r := pawl(t.Context(), "dev", "--data", fresh, "--port", strconv.Itoa(base)); r.code != exitFailure || !strings.Contains(r.stderr, "is another pawl dev running?") {
+		t.Errorf("a port in use: %+v", r)
+	}
+	if _, err := os.Stat(fresh); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory was made for ports that are in use: %v", err)
+	}
 	for _, test := range []struct{ name, arguments, want string }{
 		{"two nodes", "--nodes 2", "is 1, 3 or 5, not 2"},
 		{"a port without room", "--port 65500", "leaves no room"},
 		{"a bad word", "--profile quick", "must be one of"},
-		{"a folder with something else in it", "--data " + foreign, "is not empty and not the data of pawl dev (there is letter.txt)"},
+		{"a folder with something else in it", "--nodes 1 --port " + strconv.Itoa(base) + " --data " + foreign, "is not empty and not the data of pawl dev (there is letter.txt)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := pawl(t.Context(), append([]string{"dev"}, strings.Fields(test.arguments)...)...)

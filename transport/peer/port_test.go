@@ -44,7 +44,7 @@ func (e endless) Read(b []byte) (int, error) {
 func TestHostileBytesBeforeTheHandshake(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte("evil"), Addr: []byte("evil:1")}
 	appendEntries := func(entries ...*raft.Log) []byte {
-		return message(t, 0, raft.AppendEntriesRequest{RPCHeader: header, Term: 99, Leader: []byte("evil"), Entries: entries,
+		return message(t, 0, raft.AppendEntriesRequest{RPCHeader: header, Term: 99, Entries: entries,
 			LeaderCommitIndex: uint64(len(entries))})
 	}
 	bytesOf := func(b []byte) func() io.Reader { return func() io.Reader { return bytes.NewReader(b) } }
