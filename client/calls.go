@@ -139,9 +139,9 @@ func (c *Client) ListSessions(ctx context.Context, owner string, page Page) (tra
 	return get[transport.SessionsResponse](ctx, c, "/v1/sessions", query)
 }
 
-// Cluster reads the members and who leads.
+// Cluster reads the members and who leads, as the node that answers sees them: it must work without a leader too.
 func (c *Client) Cluster(ctx context.Context) (transport.ClusterResponse, error) {
-	return get[transport.ClusterResponse](ctx, c, "/v1/cluster", nil)
+	return get[transport.ClusterResponse](ctx, c, "/v1/cluster", url.Values{"consistency": {"stale"}})
 }
 
 // Transfer hands leadership over. It is not repeated when its outcome is unknown.
