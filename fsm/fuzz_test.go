@@ -57,45 +57,50 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		if again := s.Encode(); !bytes.Equal(again, sealed) {
 			t.Fatalf("accepted %x, encoded again as %x", sealed, again)
 		}
-		c := checker{s: s, locks: map[uint64]*lock{}, sums: map[uint64]*lock{}, sessions: map[uint64]*session{}, own: map[uint64][]*request{}}
-		if c.objects(); len(c.wrong) == 0 {
-			c.indexes()
-		}
-		if len(c.wrong) > 0 {
-			t.Fatalf("accepted a state that does not fit together: %v", c.wrong)
-		}
-		// Whatever is accepted can be applied to, and its work ends.
-		var commands []Command
-		for _, v := range items(s.sessions) {
-			commands = append(commands, &Renew{Sessions: []Renewal{{Session: v.number, Done: 9}}}, &Acquire{
-				Session: v.number, Number: 1 << 20, Wait: 1, Task: "t", Locks: []Want{{Name: "a", Mode: Exclusive}, {Name: "x", Mode: Shared}},
+		usable(t, s)
+	})
+}
+
+// usable fails unless a state that was accepted fits together, can be applied to, and comes to an end of its work.
+func usable(t *testing.T, s *State) {
+	c := checker{s: s, locks: map[uint64]*lock{}, sums: map[uint64]*lock{}, sessions: map[uint64]*session{}, own: map[uint64][]*request{}}
+	if c.objects(); len(c.wrong) == 0 {
+		c.indexes()
+	}
+	if len(c.wrong) > 0 {
+		t.Fatalf("accepted a state that does not fit together: %v", c.wrong)
+	}
+	// Whatever is accepted can be applied to, and its work ends.
+	var commands []Command
+	for _, v := range items(s.sessions) {
+		commands = append(commands, &Renew{Sessions: []Renewal{{Session: v.number, Done: 9}}}, &Acquire{
+			Session: v.number, Number: 1 << 20, Wait: 1, Task: "t", Locks: []Want{{Name: "a", Mode: Exclusive}, {Name: "x", Mode: Shared}},
+		})
+	}
+	for i, r := range items(s.requests) {
+		for _, p := range r.locks {
+			mode := Shared
+			if p.Mode == Shared {
+				mode = Exclusive
+			}
+			commands = append(commands, &Value{Session: r.session, Number: r.number, Token: p.token, Name: p.Name, Value: "v"}, &Convert{
+				Session: r.session, Number: 1<<21 + uint64(i), Of: r.number, Token: p.token, Want: Want{Name: p.Name, Mode: mode}, Wait: 1,
 			})
 		}
-		for i, r := range items(s.requests) {
-			for _, p := range r.locks {
-				mode := Shared
-				if p.Mode == Shared {
-					mode = Exclusive
-				}
-				commands = append(commands, &Value{Session: r.session, Number: r.number, Token: p.token, Name: p.Name, Value: "v"}, &Convert{
-					Session: r.session, Number: 1<<21 + uint64(i), Of: r.number, Token: p.token, Want: Want{Name: p.Name, Mode: mode}, Wait: 1,
-				})
-			}
-			if i%2 == 1 {
-				commands = append(commands, &Force{Name: r.locks[0].Name, Token: r.locks[0].token, Delay: 1})
-			}
+		if i%2 == 1 {
+			commands = append(commands, &Force{Name: r.locks[0].Name, Token: r.locks[0].token, Delay: 1})
 		}
-		for _, v := range items(s.sessions) {
-			commands = append(commands, &Close{Session: v.number})
+	}
+	for _, v := range items(s.sessions) {
+		commands = append(commands, &Close{Session: v.number})
+	}
+	for n := range 4 {
+		e := &Entry{Stamp: Stamp{s.begin, s.elapsed + uint64(n)*1000}}
+		if n == 2 {
+			e.Commands = commands[:min(len(commands), MaxCommands)]
 		}
-		for n := range 4 {
-			e := &Entry{Stamp: Stamp{s.begin, s.elapsed + uint64(n)*1000}}
-			if n == 2 {
-				e.Commands = commands[:min(len(commands), MaxCommands)]
-			}
-			if _, err := s.Apply(s.index+1, s.term, e); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := s.Apply(s.index+1, s.term, e); err != nil {
+			t.Fatal(err)
 		}
-	})
+	}
 }
