@@ -18,7 +18,8 @@ import (
 // before him hold, and no node ever has a free lock with a queue (A19).
 func TestNoFreeLockHasAQueue(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
-		const locks, clients, rounds = 50, 3, 67 // so many rounds each
+		const locks, clients = 50, 3
+		rounds := fewer(67) // each
 		ctx, cancel := context.WithCancel(w.ctx)
 		var watching sync.WaitGroup
 		var seen atomic.Int64
