@@ -167,7 +167,11 @@ func TestAPIBadFields(t *testing.T) {
 		for _, path := range slices.Sorted(maps.Keys(goodBodies)) {
 			for _, fields := range goodBodies[path] {
 				a.untouched(path, func() {
-					for node := range a.Size() {
+					nodes := a.Size()
+					if testing.Short() {
+						nodes = 1 // under the race detector; what is refused is refused before nodes differ
+					}
+					for node := range nodes {
 						for _, f := range fields {
 							for _, value := range badValues(f.kind) {
 								a.step(node, step{"POST " + path, object(fields, field{f.name, value, ""}), nil, 400, invalidField(f.name)})
