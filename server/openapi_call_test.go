@@ -177,7 +177,7 @@ func TestOpenAPIAgainstANode(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	paths := d.document["paths"].(piece)
-	counts := map[bool]int{}
+	counts, seen := map[bool]int{}, map[string]bool{}
 	apiBubble(t, pawltest.Options{}, func(a *api) {
 		node := 0
 		compare := func(method, target, body string) {
@@ -197,6 +197,11 @@ func TestOpenAPIAgainstANode(t *testing.T) {
 			case refused && field == "" && answer.Status == 400:
 				t.Errorf("%s %s %s was refused without a field: %s", method, short(target), short(body), answer.Body)
 			}
+			kind := fmt.Sprint(method, strings.SplitN(target, "?", 2)[0], answer.Status, answer.Field("code"), wrong == nil)
+			if seen[kind] && wrong != nil == refused {
+				return // the description takes long to look at
+			}
+			seen[kind] = true
 			if err := undescribed(exchange{method, target, body, nil, answer}); err != nil {
 				t.Errorf("%s %s %s was answered %d: %v", method, short(target), short(body), answer.Status, err)
 			}
@@ -222,7 +227,7 @@ func TestOpenAPIAgainstANode(t *testing.T) {
 							t.Errorf("%s %s: the tests have no good value of %s", method, path, name)
 						}
 					}
-					for _, body := range mixtures(random, fields, 20*len(fields)) {
+					for _, body := range mixtures(random, fields, 10*len(fields)) {
 						compare(method, path, body)
 					}
 				}
