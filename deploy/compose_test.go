@@ -67,7 +67,7 @@ func TestCompose(t *testing.T) {
 		c.awaitReady()
 		c.mustBeHeld("n1", "door", held)
 	})
-	c.step("new containers at new addresses", func(t *testing.T) {
+	c.step("new containers at new addresses (C12)", func(t *testing.T) {
 		before := c.address("n1")
 		c.compose("down")
 		subnet := fmt.Sprintf("10.231.%d.0/24", rand.IntN(256))

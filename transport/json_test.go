@@ -228,7 +228,7 @@ func TestAcquireRefused(t *testing.T) {
 		{"\ufeff" + `{"name":"a","owner":"o"}`, ""}, {"\xfe\xff\x00{", ""}, {`{"name":"a","owner":"o"},`, ""}, {`{"name":"a","owner":"o",}`, ""},
 		{`{"name":"a" "owner":"o"}`, ""}, {`{"name":"a","owner":"o"`, ""}, {`{name:"a"}`, ""}, {`{'name':"a"}`, ""}, {`{"name";"a"}`, "name"}, {`// x` + "\n{}", ""},
 		{"{\"na\xffme\":1}", ""}, {`{"\ud800":1}`, ""}, {`{"name":"a"/**/,"owner":"o"}`, ""},
-		// fields unknown, misspelt, wrongly cased, repeated, or of a later version
+		// D06: fields unknown, misspelt, wrongly cased, repeated, or of a later version
 		{`{"name":"a","owner":"o","ttl_msec":5000}`, "ttl_msec"}, {`{"name":"a","owner":"o","TTL_MS":5000}`, "TTL_MS"}, {`{"Name":"a","owner":"o"}`, "Name"},
 		{`{"NAME":"a"}`, "NAME"}, {`{"":1}`, ""}, {`{"name":"a","owner":"o","ttl":5000}`, "ttl"}, {`{"name":"a","owner":"o","wait":true}`, "wait"},
 		{`{"name":"a","owner":"o","ttl_ms":5000,"ttl_ms":5000}`, "ttl_ms"}, {`{"name":"a","name":"a","owner":"o"}`, "name"},
