@@ -70,7 +70,7 @@ func TestNoFreeLockHasAQueue(t *testing.T) {
 		cancel()
 		watching.Wait()
 		t.Logf("%d rounds, %d after a wait; %d looks", done.Load(), waited.Load(), seen.Load())
-		if done.Load() < int64(locks*clients*rounds) || waited.Load() < done.Load()/10 {
+		if done.Load() < int64(locks*clients*rounds) || (!testing.Short() && waited.Load() < done.Load()/10) {
 			t.Errorf("%d rounds, %d after a wait: the race was never close", done.Load(), waited.Load())
 		}
 		w.checkAgreement()
