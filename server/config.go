@@ -116,11 +116,14 @@ func (c Config) Validate() error {
 			found = append(found, fmt.Errorf("peers: %w", err))
 		}
 		if _, _, err := peer.SplitAddress(peer.Address(p.Address, "0000000000000000")); err != nil {
-			found = append(found, fmt.Errorf("peers: address of %q: %w", p.Name, err))
+			found = append(found, fmt.Errorf("peers: address of %q: %q is no host:port that the others can dial", p.Name, p.Address))
 		}
 	}
 	found = append(found, c.checkReach()...)
 	for setting, address := range map[string]string{"api": c.APIListen, "peer-listen": c.PeerListen} {
+		if address == "" { // that of this node in peers, which is not there
+			continue
+		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			found = append(found, fmt.Errorf("%s: %w", setting, err))
 			continue

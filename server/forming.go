@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/pawl-lock/pawl/fsm"
 	"github.com/pawl-lock/pawl/server/replica"
 	"github.com/pawl-lock/pawl/transport/peer"
@@ -24,6 +26,9 @@ const (
 	maxLag      = 100                    // entries that a newcomer may be behind when it gets its vote
 )
 
+// errListChanged: this node began to form a cluster of another list of peers.
+var errListChanged = errors.New("the list of peers has changed since this node began to form a cluster: start it with the old list, or run pawl forget-promise when that cluster was never formed")
+
 // findCluster has a node without state become part of a cluster: it forms one, waits for the one it has promised to, or
 // joins one that is there. It works until that is done, and says what it waits for.
 func (n *Node) findCluster() {
@@ -35,7 +40,11 @@ func (n *Node) findCluster() {
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			n.log.Info("not part of a cluster yet", "reason", said)
+			level := hclog.Info
+			if errors.Is(err, errListChanged) {
+				level = hclog.Error // nothing but an operator helps
+			}
+			n.log.Log(level, "not part of a cluster yet", "reason", said)
 		}
 		select {
 		case <-time.After(pause):
@@ -156,7 +165,7 @@ func (n *Node) formingRecord() (promiseFile, error) {
 	defer n.dirMu.Unlock()
 	if p := n.dir.promise; p != nil {
 		if !slices.Equal(p.Peers, n.config.Peers) {
-			return promiseFile{}, errors.New("the list of peers has changed since this node began to form a cluster: use the old list, or forget-promise")
+			return promiseFile{}, errListChanged
 		}
 		return *p, nil
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -30,28 +31,37 @@ func (p *program) showCluster(cluster transport.ClusterResponse) error {
 	if cluster.Leader != "" {
 		leader = "led by " + cluster.Leader
 	}
-	voters := 0
+	voters, answering := 0, 0
 	for _, m := range cluster.Members {
 		if m.Role == transport.RoleVoter {
 			voters++
+			if m.Alive {
+				answering++
+			}
 		}
 	}
 	fmt.Fprintf(p.stdout, "Cluster %s, %s, term %d, index %d\n", cluster.ID, leader, cluster.Term, cluster.Index)
-	fmt.Fprintf(p.stdout, "Needs %d of %s, survives the loss of %s\n\n", cluster.Quorum, plural(int64(voters), "voter"),
-		plural(int64(cluster.FailuresTolerated), "more node"))
+	switch {
+	case voters == 0:
+		fmt.Fprintln(p.stdout, "This node is not part of a cluster yet")
+		return nil
+	case answering < cluster.Quorum:
+		fmt.Fprintf(p.stdout, "Needs %d of %s and only %d answer: nothing is granted\n\n", cluster.Quorum, plural(int64(voters), "voter"), answering)
+	default:
+		fmt.Fprintf(p.stdout, "Needs %d of %s, survives the loss of %s\n\n", cluster.Quorum, plural(int64(voters), "voter"),
+			plural(int64(cluster.FailuresTolerated), "more node"))
+	}
 	t := newTable(p.stdout, "NODE", "ROLE", "STATE", "LAST CONTACT", "BEHIND", "API", "PEER ADDRESS", "VERSION")
 	for _, m := range cluster.Members {
 		role, state, contact := m.Role, "alive", duration(m.LastContactMS)+" ago"
 		if m.Name == cluster.Leader {
 			role = "leader"
 		}
-		if !m.Alive {
-			state = "down"
+		behind := fmt.Sprint(m.Lag)
+		if !m.Alive { // how long is known only since the node that answers was started
+			state, contact, behind = "down", "none for "+duration(m.LastContactMS), "-"
 		}
-		if m.LastContactMS < 0 {
-			contact = "never"
-		}
-		t.row(m.Name, role, state, contact, m.Lag, m.APIURL, m.Address, m.Version)
+		t.row(m.Name, role, state, contact, behind, m.APIURL, m.Address, m.Version)
 	}
 	return t.flush()
 }
@@ -107,6 +117,7 @@ func (p *program) transferCommand() *cobra.Command {
 
 func (p *program) raiseCommand() *cobra.Command {
 	var request transport.RaiseRequest
+	var yes bool
 	command := &cobra.Command{
 		Use:   "raise --above N --reason TEXT",
 		Short: "Make every later token larger than N; ends all holds and sessions",
@@ -117,18 +128,22 @@ cluster was formed on new disks). All holds, waits and sessions end: whoever hol
 			if err := request.Validate(); err != nil {
 				return err
 			}
+			if !yes && p.interactive() && !confirmed(p.stdin, p.stderr, "End all holds, waits and sessions of this cluster?") {
+				return errors.New("nothing was done")
+			}
 			answer, err := c.Raise(ctx, request)
 			if err != nil {
 				return err
 			}
 			return p.show(answer, func() error {
-				fmt.Fprintln(p.stdout, "the next token is above", answer.NextTokenAbove)
+				fmt.Fprintln(p.stdout, "all holds, waits and sessions have ended; the next token is above", answer.NextTokenAbove)
 				return nil
 			})
 		})),
 	}
 	command.Flags().Uint64Var(&request.Above, "above", 0, "the number that tokens must exceed, at most 2^52")
 	command.Flags().StringVar(&request.Reason, "reason", "", "why, for the log")
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask on a terminal")
 	_ = command.MarkFlagRequired("above") // it exists: the line above
 	_ = command.MarkFlagRequired("reason")
 	return command

@@ -66,6 +66,7 @@ new one. The lock has a new token then.`,
 		})),
 	}
 	p.sessionFlag(command, &request.Session)
+	command.Flag("session").Usage = "the session, as POST /v1/session answered"
 	flags := command.Flags()
 	flags.Uint64Var(&request.Of, "of", 0, "the number of the request that the lock was acquired with")
 	flags.Uint64Var(&request.Request, "request", 0, "a new number, for this conversion")

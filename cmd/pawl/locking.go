@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,7 +46,7 @@ The token is for whoever guards the resource: refuse every token lower than the 
 	flags := command.Flags()
 	flags.DurationVar(&a.wait, "wait", 0, "wait in the queue for up to this long")
 	flags.DurationVar(&a.ttl, "ttl", 30*time.Second, "time to live after the last renew")
-	flags.StringVar(&a.owner, "owner", defaultOwner(), "who holds it, for people to read")
+	flags.StringVar(&a.owner, "owner", "", "who holds it, for people to read (default user@host:pid, or user@host with --key)")
 	flags.BoolVar(&a.shared, "shared", false, "share it with others who say so too")
 	flags.Int64Var(&a.limit, "limit", 0, "with --shared: at most this many at once")
 	flags.Int64Var(&a.priority, "priority", 0, "stand in the queue before those of lower priority (-1000 to 1000)")
@@ -56,14 +57,17 @@ The token is for whoever guards the resource: refuse every token lower than the 
 	return command
 }
 
-// defaultOwner is user@host:pid.
-func defaultOwner() string {
+// defaultOwner is user@host:pid. With a key it has no pid: a repeat of the command must say the same.
+func defaultOwner(key string) string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
 	if h, err := os.Hostname(); err == nil {
 		host = h
+	}
+	if key != "" {
+		return fmt.Sprintf("%.80s@%.120s", name, host)
 	}
 	return fmt.Sprintf("%.80s@%.120s:%d", name, host, os.Getpid())
 }
@@ -81,7 +85,7 @@ func (a acquisition) request(names []string) (transport.AcquireRequest, error) {
 	if err != nil {
 		return transport.AcquireRequest{}, err
 	}
-	request := transport.AcquireRequest{Owner: a.owner, TTLMS: ttl, WaitMS: wait, Priority: a.priority, Value: a.value}
+	request := transport.AcquireRequest{Owner: cmp.Or(a.owner, defaultOwner(a.key)), TTLMS: ttl, WaitMS: wait, Priority: a.priority, Value: a.value}
 	if request.MaxHoldMS, err = milliseconds("max-hold", a.maxHold); err != nil {
 		return transport.AcquireRequest{}, err
 	}
