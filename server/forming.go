@@ -40,6 +40,7 @@ func (n *Node) findCluster() {
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
+			pause = findPause // something has changed: the next step may be possible at once
 			level := hclog.Info
 			if errors.Is(err, errListChanged) {
 				level = hclog.Error // nothing but an operator helps
@@ -66,13 +67,18 @@ func (n *Node) findClusterOnce() (done bool, err error) {
 	case !n.replica.Empty():
 		return true, n.settle()
 	case promise == nil || promise.Promised != nil:
-		if there, err := n.findMembers(ctx); there || err != nil {
+		if there, err := n.findMembers(ctx, ""); there || err != nil {
 			return false, err
 		}
 		if n.config.Peers[0].Name == n.config.Name {
 			return false, n.form(ctx)
 		}
 		return false, errors.New("waiting for " + n.config.Peers[0].Name + " to form the cluster")
+	}
+	// When somebody has the state of another cluster, the promised one can never be formed: it would need that node's promise
+	// too, which only an empty node gives. So the promise binds nobody any more.
+	if there, err := n.findMembers(ctx, promise.Cluster); there || err != nil {
+		return false, err
 	}
 	return false, errors.New("waiting for cluster " + promise.Cluster + ", which this node has promised to form")
 }
@@ -88,14 +94,14 @@ func (n *Node) settle() error {
 }
 
 // findMembers asks the others whether one of them has state already. Then there is a cluster, which this empty node must
-// not form a second time: it is a newcomer.
-func (n *Node) findMembers(ctx context.Context) (there bool, err error) {
+// not form a second time: it is a newcomer. The members of the cluster promised come to this node by themselves.
+func (n *Node) findMembers(ctx context.Context, promised string) (there bool, err error) {
 	for _, p := range n.config.Peers {
 		if p.Name == n.config.Name {
 			continue
 		}
 		answer, err := n.askIdentity(ctx, p.Address)
-		if err != nil || !answer.HasState || answer.Cluster == "" {
+		if err != nil || !answer.HasState || answer.Cluster == "" || answer.Cluster == promised {
 			continue // who is down now decides nothing: without its promise no cluster is formed
 		}
 		n.log.Info("joining a cluster that is there", "cluster", answer.Cluster, "found", p.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-lock/pawl/server"
 	"github.com/pawl-lock/pawl/server/pawltest"
 	"github.com/pawl-lock/pawl/server/replica"
+	"github.com/pawl-lock/pawl/transport"
 )
 
 // quiet checks that for a minute no node that runs is at work as leader.
@@ -227,5 +228,36 @@ func TestLeaderIsRemoved(t *testing.T) {
 			t.Errorf("the voters are %v", m)
 		}
 		holder.checkKept()
+	})
+}
+
+// Two of five nodes lose their data and find each other first: one promises the other to form a new cluster. When the three
+// that have the old one come back, both give that up and take their places again.
+func TestPromiseToAnAbandonedClusterIsGivenUp(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{Nodes: 5}, func(t *testing.T, w *world) {
+		token := w.session(time.Hour).mustHold("kept").Token
+		for i := range w.Size() {
+			w.Crash(i)
+		}
+		w.Wipe(0)
+		w.Wipe(1)
+		w.Start(1)
+		w.Start(0)
+		time.Sleep(10 * time.Second)
+		for i := 2; i < w.Size(); i++ {
+			w.Start(i)
+		}
+		began := time.Now()
+		w.WaitReady()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("all are ready after %v", took)
+		}
+		for i := range w.Size() {
+			var now transport.LockResponse
+			w.MustGet(i, "/v1/lock?name=kept").Into(t, &now)
+			if len(now.Holders) != 1 || uint64(now.Holders[0].Token) != token {
+				t.Errorf("%s: %+v, want token %d", w.Name(i), now, token)
+			}
+		}
 	})
 }
