@@ -14,8 +14,8 @@ type Member struct {
 	Role          string `json:"role"`
 	Incarnation   string `json:"incarnation"`
 	Version       string `json:"version,omitempty"`
-	LastContactMS int64  `json:"last_contact_ms"`
-	Lag           uint64 `json:"lag"` // log entries behind the leader
+	LastContactMS int64  `json:"last_contact_ms"` // since it last answered a question like this one, or since this node was started
+	Lag           uint64 `json:"lag"`             // log entries behind the leader
 	Alive         bool   `json:"alive"`
 }
 

@@ -58,8 +58,8 @@ func (p *program) showCluster(cluster transport.ClusterResponse) error {
 			role = "leader"
 		}
 		behind := fmt.Sprint(m.Lag)
-		if !m.Alive { // how long is known only since the node that answers was started
-			state, contact, behind = "down", "none for "+duration(m.LastContactMS), "-"
+		if !m.Alive { // for how long the node that answers does not know: it asks the others only when it is asked
+			state, contact, behind = "down", "-", "-"
 		}
 		t.row(m.Name, role, state, contact, behind, m.APIURL, m.Address, m.Version)
 	}
