@@ -38,6 +38,7 @@ type call struct {
 	renewal    bool          // has a pace of its own
 	once       bool          // asks one node, about itself
 	outlives   bool          // is sent although the Client is being closed
+	failed     func()        // is told of each attempt that must be repeated; nil for nobody
 }
 
 // duration reads milliseconds of an answer, within what a lease can last: a
@@ -109,6 +110,9 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		} // else another attempt has found the node failing, and turned already
 		c.log.Debug("attempt failed", "path", spec.path, "node", target.url, "error", err)
 		failure = err
+		if spec.failed != nil {
+			spec.failed()
+		}
 		if !verdict.repeat || spec.once {
 			return result, unavailable(spec, failure, unknownUnless(verdict.repeat))
 		}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -35,6 +36,7 @@ type Client struct {
 
 	opening chan struct{} // held by whoever opens a session; a channel, so that waiting ends with a context
 	mu      sync.Mutex
+	tasks   atomic.Uint64
 	current *session // nil before the first lock and after a loss
 	closed  bool
 }

@@ -10,14 +10,14 @@ import (
 // codes of package transport, as transport.ErrHeld; the common ones are repeated
 // here.
 var (
-	// ErrNotAcquired is matched by every error of Lock, TryLock and LockAll. What
+	// ErrNotAcquired is matched by every error of Acquire, TryAcquire and AcquireAll. What
 	// else the error matches tells why: a code, ErrUnavailable, or the context's error.
 	ErrNotAcquired = errors.New("pawl: not acquired")
 	// ErrUnavailable: no node gave an answer that counts within the time there was.
 	ErrUnavailable = errors.New("pawl: no node could serve the request")
 	// ErrLost is matched by what ended a hold against the holder's will; see LostError.
 	ErrLost = errors.New("pawl: the lock is lost")
-	// ErrReleased is the cause of a lock's context that ended with Unlock.
+	// ErrReleased is the cause of a lock's context that ended with Release.
 	ErrReleased = errors.New("pawl: the lock was released")
 	// ErrClosed: the Client was closed.
 	ErrClosed = errors.New("pawl: the client is closed")

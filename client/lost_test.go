@@ -18,11 +18,11 @@ func TestLostIsAcknowledged(t *testing.T) {
 		n := newNetwork()
 		c := n.client(t, WithTTL(3*time.Second))
 		defer c.Close(context.Background())
-		taken, err := c.Lock(context.Background(), "taken")
+		taken, err := c.Acquire(context.Background(), "taken")
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := c.Lock(context.Background(), "kept")
+		kept, err := c.Acquire(context.Background(), "kept")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestLostIsAcknowledged(t *testing.T) {
 				{Name: "taken", Token: taken.Token(), Reason: "r", By: "b"}, {Name: "kept", Token: kept.Token() - 1, Reason: "an older one"}}}
 		}
 		n.mu.Unlock()
-		<-taken.Lost()
+		<-taken.Done()
 		var lost *LostError
 		if err := taken.Err(); !errors.As(err, &lost) || lost.Reason != "r" || lost.By != "b" {
 			t.Errorf("lost for %v", err)
@@ -54,8 +54,8 @@ func TestLostIsAcknowledged(t *testing.T) {
 				t.Errorf("renewed with %s, the first request is finished", r.body)
 			}
 		}
-		if err := taken.Unlock(context.Background()); !errors.Is(err, ErrLost) || len(n.requests("/v1/release", told)) != 0 {
-			t.Errorf("unlocking what is gone: %v", err)
+		if err := taken.Release(context.Background()); !errors.Is(err, ErrLost) || len(n.requests("/v1/release", told)) != 0 {
+			t.Errorf("releasing what is gone: %v", err)
 		}
 	})
 }

@@ -130,13 +130,13 @@ func (p *program) acquire(ctx context.Context, c *client.Client, a acquisition, 
 		// With a key an answer that got lost can be asked for again, instead of leaving a hold that nobody knows of (R8).
 		a.key = "pawl-" + rand.Text()
 	}
-	answer, err := c.Acquire(ctx, request, a.key)
+	answer, err := c.Calls().Acquire(ctx, request, a.key)
 	if err != nil {
 		if ctx.Err() != nil {
 			// With a key the node does not cancel the wait by itself when we go.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin)
 			defer cancel()
-			if _, cancelErr := c.Cancel(ctx, transport.CancelRequest{}, a.key); cancelErr != nil {
+			if _, cancelErr := c.Calls().Cancel(ctx, transport.CancelRequest{}, a.key); cancelErr != nil {
 				return fmt.Errorf("interrupted, and the acquire could not be taken back, it ends by itself: %w", cancelErr)
 			}
 		}
@@ -190,7 +190,7 @@ func (p *program) releaseCommand() *cobra.Command {
 			if err := request.Validate(); err != nil {
 				return err
 			}
-			answer, err := c.Release(ctx, request)
+			answer, err := c.Calls().Release(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -224,7 +224,7 @@ func (p *program) renewCommand() *cobra.Command {
 			if err := request.Validate(); err != nil {
 				return err
 			}
-			answer, err := c.Renew(ctx, request)
+			answer, err := c.Calls().Renew(ctx, request)
 			if err != nil {
 				return err
 			}
