@@ -222,6 +222,7 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 		return fmt.Errorf("sending to %s: %w", target.url, err)
 	}
 	defer response.Body.Close()
+	c.answeredBy(response.Header.Get(transport.HeaderCluster))
 	c.nodes.leads(response.Header.Get(transport.HeaderLeader))
 	if response.StatusCode/100 != 2 {
 		return transport.ReadError(response)

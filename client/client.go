@@ -37,6 +37,7 @@ type Client struct {
 	opening chan struct{} // held by whoever opens a session; a channel, so that waiting ends with a context
 	mu      sync.Mutex
 	tasks   atomic.Uint64
+	cluster string   // whose answers came last; "" before the first
 	current *session // nil before the first lock and after a loss
 	closed  bool
 }
@@ -152,6 +153,27 @@ func (c *Client) forget(s *session) {
 	defer c.mu.Unlock()
 	if c.current == s {
 		c.current = nil
+	}
+}
+
+// answeredBy notes which cluster answers. When it is another than before, what was
+// held there is lost: nobody knows what became of it, and tokens of the two do not
+// compare.
+func (c *Client) answeredBy(cluster string) {
+	c.mu.Lock()
+	before, s := c.cluster, c.current
+	if cluster == "" || cluster == before {
+		c.mu.Unlock() // a proxy's own answer says nothing
+		return
+	}
+	c.cluster = cluster
+	c.mu.Unlock()
+	if before == "" {
+		return
+	}
+	c.log.Warn("another cluster answers", "before", before, "now", cluster)
+	if s != nil {
+		s.end(&LostError{Reason: ReasonClusterChanged})
 	}
 }
 

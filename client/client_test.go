@@ -282,7 +282,7 @@ func TestRenewalTellsWhatWasLost(t *testing.T) {
 		n.mu.Unlock()
 		<-taken.Done()
 		var lost *LostError
-		if !errors.As(taken.Err(), &lost) || lost.Reason != "forced" || lost.By != "ops" || taken.Held() {
+		if !errors.As(taken.Err(), &lost) || lost.Reason != ReasonRevoked || lost.Detail != "forced" || lost.By != "ops" || taken.Held() {
 			t.Errorf("taken: %v", taken.Err())
 		}
 		if !kept.Held() {

@@ -243,6 +243,33 @@ func TestIdleConnectionClosedUnderARequest(t *testing.T) {
 	})
 }
 
+// TestLostWithItsCluster puts a new cluster in the place of the one that granted a lock: the holder is told so.
+func TestLostWithItsCluster(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := connect(t, c, "holder", client.WithTTL(time.Minute))
+		defer k.close()
+		l, err := k.Acquire(context.Background(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Size() {
+			c.Stop(i)
+			c.Wipe(i)
+		}
+		for i := range c.Size() {
+			c.Start(i)
+		}
+		c.WaitReady()
+		<-l.Done()
+		if !errors.Is(l.Err(), client.ErrLost) || !errors.Is(l.Err(), client.ReasonClusterChanged) {
+			t.Errorf("lost for %v", l.Err())
+		}
+		if again, err := k.Acquire(context.Background(), "x"); err != nil || !again.Held() {
+			t.Errorf("in the new cluster: %v", err)
+		}
+	})
+}
+
 // testClient is a client at a host of its own, on the bubble's clock, that is closed before the bubble ends.
 type testClient struct {
 	*client.Client

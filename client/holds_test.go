@@ -12,12 +12,12 @@ import (
 )
 
 // wantLost waits until the lock is lost and checks why.
-func wantLost(t *testing.T, l *client.Lock, reason, by string) {
+func wantLost(t *testing.T, l *client.Lock, reason client.Reason, detail, by string) {
 	t.Helper()
 	<-l.Done()
 	var lost *client.LostError
-	if err := l.Err(); l.Held() || !errors.As(err, &lost) || lost.Reason != reason || lost.By != by {
-		t.Errorf("%s: held %t, %v; want lost for %q by %q", l.Name(), l.Held(), l.Err(), reason, by)
+	if err := l.Err(); l.Held() || !errors.As(err, &lost) || lost.Reason != reason || !errors.Is(err, reason) || lost.Detail != detail || lost.By != by {
+		t.Errorf("%s: held %t, %v; want lost for %v, %q by %q", l.Name(), l.Held(), l.Err(), reason, detail, by)
 	}
 	if err := l.Release(context.Background()); !errors.Is(err, client.ErrLost) {
 		t.Errorf("releasing what was lost: %v", err)
@@ -68,7 +68,7 @@ func TestMaxHoldBoundsTheLock(t *testing.T) {
 			if at := <-granted; !at.After(lost) || at.Sub(lost) > 200*time.Millisecond {
 				t.Errorf("granted to another %v after it was lost", at.Sub(lost))
 			}
-			wantLost(t, l, client.ReasonMaxHold, "")
+			wantLost(t, l, client.ReasonMaxHold, "", "")
 		}
 		// The session lives on, and so does what else it holds.
 		l, err := holder.Acquire(context.Background(), "c")
@@ -215,7 +215,7 @@ func TestForcedOutIsTold(t *testing.T) {
 			t.Errorf("in the lock-delay: %v", err)
 		}
 		began := time.Now()
-		wantLost(t, single, "stuck", "operator at operator")
+		wantLost(t, single, client.ReasonRevoked, "stuck", "operator at operator")
 		if took := time.Since(began); took > 1100*time.Millisecond {
 			t.Errorf("it learnt of it after %v, its TTL is 3 s", took)
 		}
@@ -223,7 +223,7 @@ func TestForcedOutIsTold(t *testing.T) {
 		if now := lockState(t, c, "z"); len(now.Holders) != 1 {
 			t.Errorf("what nobody has taken was given up: %+v", now)
 		}
-		wantLost(t, several, "stuck", "operator at operator")
+		wantLost(t, several, client.ReasonRevoked, "stuck", "operator at operator")
 		time.Sleep(time.Second)
 		if now := lockState(t, c, "z"); len(now.Holders) != 0 {
 			t.Errorf("after the releasing of what was lost: %+v", now)

@@ -28,6 +28,7 @@ func TestErrorTaxonomy(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		var soon context.Context
 		start := time.Now()
 		_, err = c.Acquire(ctx, "x")
 		check(t, "wait elapsed", err, []error{ErrNotAcquired, context.DeadlineExceeded}, []error{ErrUnavailable, ErrLost})
@@ -40,6 +41,33 @@ func TestErrorTaxonomy(t *testing.T) {
 
 		_, err = c.Acquire(t.Context(), "a\x00b")
 		check(t, "bad name", err, []error{ErrNotAcquired, ErrInvalid}, []error{ErrUnavailable})
+
+		n.mu.Lock()
+		n.answer = func(_, path string, _ []byte) (int, any) {
+			if path == "/v1/acquire" {
+				return 1, &transport.Error{Status: 409, Code: ErrDeadlock, Applied: transport.AppliedNo, Cycle: []transport.Step{{Task: "t"}}}
+			}
+			return 0, nil
+		}
+		n.mu.Unlock()
+		_, err = c.Acquire(t.Context(), "x")
+		check(t, "deadlock", err, []error{ErrNotAcquired, ErrDeadlock}, []error{ErrHeld, ErrUnavailable})
+		if problem := (*transport.Error)(nil); !errors.As(err, &problem) || len(problem.Cycle) != 1 {
+			t.Errorf("the refusal has no cycle: %v", err)
+		}
+		n.mu.Lock()
+		n.answer = nil
+		n.mu.Unlock()
+		n.setAll(mute)
+		soon, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Acquire(soon, "y")
+		check(t, "no answer", err, []error{ErrNotAcquired, ErrUnavailable, ErrUnknownOutcome, context.DeadlineExceeded}, []error{ErrHeld, ErrLost})
+		n.setAll(healthy)
+		time.Sleep(3 * time.Second)
+		if held, waiting := n.state("y"); held || waiting != 0 {
+			t.Error("an acquire without an answer left something behind")
+		}
 
 		_, err = c.Calls().Release(t.Context(), transport.ReleaseRequest{Session: held.session.id, Request: 99})
 		check(t, "release of nothing", err, []error{ErrNotHeld}, []error{ErrUnavailable, ErrLost})
@@ -55,12 +83,12 @@ func TestErrorTaxonomy(t *testing.T) {
 		}
 		_, err = c.TryAcquire(t.Context(), "x")
 		check(t, "try, no node", err, []error{ErrNotAcquired, ErrUnavailable}, []error{ErrHeld})
-		soon, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		soon, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err = c.Acquire(soon, "x")
 		check(t, "lock, no node", err, []error{ErrNotAcquired, ErrUnavailable, context.DeadlineExceeded}, []error{ErrHeld})
 		time.Sleep(time.Minute)
-		check(t, "lost", held.Err(), []error{ErrLost}, []error{ErrReleased})
+		check(t, "lost", held.Err(), []error{ErrLost, ReasonUnreachable}, []error{ErrReleased, ReasonExpired, ReasonClusterChanged})
 		n.setAll(healthy)
 		check(t, "closed", func() error { c.Close(t.Context()); _, err := c.Acquire(t.Context(), "x"); return err }(), []error{ErrNotAcquired, ErrClosed}, nil)
 	})

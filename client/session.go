@@ -177,7 +177,7 @@ func (s *session) noteLost(lost []transport.LostHold) {
 			if lock == nil || lock.tokens[hold.Name] != hold.Token {
 				continue
 			}
-			lock.endLocked(&LostError{Reason: hold.Reason, By: hold.By})
+			lock.endLocked(lostAsTold(hold))
 			if len(lock.names) == 1 {
 				s.finishLocked(number) // nothing is left of it; the next done tells the server that we know
 			}

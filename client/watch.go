@@ -150,6 +150,7 @@ func (f *follower) read(ctx context.Context, target *node) error {
 		return fmt.Errorf("sending to %s: %w", target.url, err)
 	}
 	defer response.Body.Close()
+	c.answeredBy(response.Header.Get(transport.HeaderCluster))
 	c.nodes.leads(response.Header.Get(transport.HeaderLeader))
 	if response.StatusCode != http.StatusOK {
 		return transport.ReadError(response)
