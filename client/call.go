@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,23 +200,9 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 	if spec.wait > 0 {
 		defer context.AfterFunc(up, cancel)()
 	}
-	address := target.url + spec.path
-	if len(spec.query) > 0 {
-		address += "?" + spec.query.Encode()
-	}
-	method := spec.method
-	if method == "" {
-		method = http.MethodPost
-	}
-	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	request, err := c.request(ctx, target, spec, body)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
-	}
-	if body != nil {
-		request.Header.Set("Content-Type", transport.TypeJSON)
-	}
-	if spec.key != "" {
-		request.Header.Set(transport.HeaderIdempotencyKey, spec.key)
+		return err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -235,6 +222,30 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 		return fmt.Errorf("reading the answer of %s: %w", target.url, err)
 	}
 	return nil
+}
+
+// request makes the request of one attempt.
+func (c *Client) request(ctx context.Context, target *node, spec call, body []byte) (*http.Request, error) {
+	address := target.url + spec.path
+	if len(spec.query) > 0 {
+		address += "?" + spec.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, cmp.Or(spec.method, http.MethodPost), address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("making the request: %w", err)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", transport.TypeJSON)
+	}
+	if spec.key != "" {
+		request.Header.Set(transport.HeaderIdempotencyKey, spec.key)
+	}
+	if c.credential != nil {
+		if bearer := c.credential(); bearer != "" {
+			request.Header.Set("Authorization", "Bearer "+bearer)
+		}
+	}
+	return request, nil
 }
 
 // verdict is what an attempt's error means for the next one.
@@ -261,8 +272,9 @@ func judge(err error, spec call) verdict {
 	switch refusal.Code {
 	case transport.ErrNoLeader, transport.ErrOverloaded, transport.ErrShuttingDown, transport.ErrRateLimited:
 	default:
-		// A bug of the node (500) would be repeated for ever, so it stands.
-		if refusal.Status != http.StatusBadGateway && refusal.Status != http.StatusServiceUnavailable && refusal.Status != http.StatusGatewayTimeout {
+		// A bug of the node (500) would be repeated for ever, so it stands. A redirect is
+		// no answer of a node, and followed nowhere: see nodes.
+		if refusal.Status/100 != 3 && refusal.Status != http.StatusBadGateway && refusal.Status != http.StatusServiceUnavailable && refusal.Status != http.StatusGatewayTimeout {
 			return verdict{served: true}
 		}
 	}

@@ -18,13 +18,14 @@ const closeTimeout = 2 * time.Second
 // Client talks to one Pawl cluster. It is safe for concurrent use and must be
 // closed.
 type Client struct {
-	owner  string
-	labels map[string]string
-	ttl    time.Duration
-	http   http.Client
-	pool   *http.Transport // the default one, which is ours to close
-	log    *slog.Logger
-	now    func() time.Duration // the lease clock; see the package's clock rule
+	owner      string
+	labels     map[string]string
+	ttl        time.Duration
+	http       http.Client
+	pool       *http.Transport // the default one, which is ours to close
+	log        *slog.Logger
+	credential func() string        // nil for none
+	now        func() time.Duration // the lease clock; see the package's clock rule
 
 	nodes    *nodes
 	calls    *pace // of everything but renewals
@@ -43,8 +44,10 @@ type Client struct {
 }
 
 // New makes a Client for the cluster whose nodes' API URLs are endpoints, as
-// http://127.0.0.1:7700; one suffices to find the leader, all of them survive
-// any failure that the cluster survives. It sends nothing and does not block.
+// http://127.0.0.1:7700. One suffices, as that node passes on what only the leader
+// can do; with all of them the Client survives any failure that the cluster does.
+// It sends requests to them and nowhere else: given as the nodes call themselves
+// (--api-url), it goes to the leader directly. New sends nothing and does not block.
 func New(endpoints []string, options ...Option) (*Client, error) {
 	c := defaults()
 	for _, option := range options {
@@ -66,7 +69,8 @@ func New(endpoints []string, options ...Option) (*Client, error) {
 	if c.nodes, err = newNodes(endpoints); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	// The API never redirects; following one could repeat a POST as a GET.
+	// The API never redirects; following one could repeat a POST as a GET, or take a
+	// credential elsewhere.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.calls = newPace(callSpacing, greatestSpacing)
 	renewalSpacing := min(max(c.ttl/10, minRenewalSpacing), greatestSpacing)

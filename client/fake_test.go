@@ -50,6 +50,7 @@ type sent struct {
 	at, until  time.Time
 	host, path string
 	body       string
+	header     http.Header
 }
 
 type fakeSession struct {
@@ -136,7 +137,7 @@ func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
 		pause = n.delay()
 	}
 	position := len(n.sent)
-	n.sent = append(n.sent, sent{at: time.Now(), host: request.URL.Host, path: request.URL.Path, body: string(body)})
+	n.sent = append(n.sent, sent{at: time.Now(), host: request.URL.Host, path: request.URL.Path, body: string(body), header: request.Header.Clone()})
 	n.mu.Unlock()
 	defer func() {
 		n.mu.Lock()

@@ -475,6 +475,7 @@ func TestNewRefuses(t *testing.T) {
 		{"another scheme", []string{"ftp://h"}, nil},
 		{"a credential", []string{"http://user:secret@h"}, nil},
 		{"a query", []string{"http://h?token=x"}, nil},
+		{"a path", []string{"http://h/pawl"}, nil},
 		{"TTL too short", []string{"http://h"}, []Option{WithTTL(499 * time.Millisecond)}},
 		{"TTL of 0", []string{"http://h"}, []Option{WithTTL(0)}},
 		{"TTL negative", []string{"http://h"}, []Option{WithTTL(-time.Second)}},

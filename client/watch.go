@@ -138,9 +138,9 @@ func (f *follower) read(ctx context.Context, target *node) error {
 	if f.prefix != "" {
 		query.Set("prefix", f.prefix)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.url+"/v1/events?"+query.Encode(), nil)
+	request, err := c.request(ctx, target, call{method: http.MethodGet, path: "/v1/events", query: query}, nil)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
+		return err
 	}
 	if f.place != "" {
 		request.Header.Set(transport.HeaderLastEventID, f.place)
