@@ -223,8 +223,10 @@ func (s *session) acquire(ctx context.Context, step *step, request transport.Acq
 		switch {
 		case err == nil && answer.body.Granted:
 			lock, err := s.granted(ctx, step, request, answer)
-			if errors.Is(err, transport.ErrInternal) {
-				s.takeBack(ctx, request.Request)
+			if err != nil && !s.takeBack(ctx, request.Request) {
+				// The server may hold it still, for this very task: asking anew could be a
+				// deadlock with ourselves.
+				return nil, transport.NewError(transport.ErrUnknownOutcome, "what was granted too late could not be given back yet: %v", err)
 			}
 			return lock, err
 		case err == nil && !waits:
@@ -278,7 +280,6 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 	if answer.body.HoldMS != nil {
 		until := answer.sent + safely(duration(*answer.body.HoldMS))
 		if s.client.now() >= until {
-			s.finishLocked(request.Request)
 			return nil, transport.NewError(transport.ErrFinished, "its maximum hold was over before the answer came")
 		}
 		lock.boundLocked(until)
@@ -289,14 +290,17 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 }
 
 // takeBack cancels a request whose caller has given up: also one that was granted
-// at this very moment (A02). It does not end with ctx, which has ended already.
-func (s *session) takeBack(ctx context.Context, number uint64) {
+// at this very moment (A02). It does not end with ctx, which has ended already. It
+// says whether nothing is left of the request; otherwise it is settled later.
+func (s *session) takeBack(ctx context.Context, number uint64) bool {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	if s.over() {
-		return // everything in it has ended, or will with its TTL
+		return true // everything in it has ended, or will with its TTL
 	}
 	if err := s.cancel(bounded, number); err != nil {
 		s.owe(debt{number: number})
+		return false
 	}
+	return true
 }
