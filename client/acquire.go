@@ -178,12 +178,15 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 		defer cancel()
 		ctx = bounded
 	}
+	leave := func() {}
 	for {
 		s, err := c.session(ctx)
 		if err != nil {
 			return nil, err
 		}
-		lock, err := s.acquire(ctx, step, *request, waits)
+		leave()
+		asked := *request
+		lock, err := s.acquire(ctx, step, &asked, waits)
 		if err == nil {
 			return lock, nil
 		}
@@ -191,7 +194,11 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 			// The server may have been quicker to end the session than we the call.
 			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
 		}
-		if ctx.Err() != nil || !s.over() && !errors.Is(err, transport.ErrFinished) {
+		finished := errors.Is(err, transport.ErrFinished)
+		switch {
+		case ctx.Err() != nil && finished:
+			return nil, context.Cause(ctx)
+		case ctx.Err() != nil || !s.over() && !finished:
 			return nil, err
 		}
 		// The session was lost while we waited in it: wait again in a new one. Or the
@@ -201,12 +208,21 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 		if err := sleep(ctx, jitter(callSpacing)); err != nil {
 			return nil, err
 		}
+		// While the cluster has no leader its lease clock stands still, so that what we
+		// lost lives on there for a while: our wait must not stand in our own way.
+		leave = func() {
+			if s.unreached() {
+				bounded, cancel := context.WithTimeout(ctx, cancelTimeout)
+				defer cancel()
+				_ = s.cancel(bounded, asked.Request) // otherwise it ends with its session
+			}
+		}
 	}
 }
 
 // acquire asks under a new number until there is a final answer or ctx ends, and
-// leaves nothing behind when it fails.
-func (s *session) acquire(ctx context.Context, step *step, request transport.AcquireRequest, waits bool) (*Lock, error) {
+// leaves nothing behind when it fails. The request gets the number.
+func (s *session) acquire(ctx context.Context, step *step, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	request.Session = s.id
 	request.Request, request.Done = s.begin()
 	waiting, cancel := context.WithCancelCause(ctx)
@@ -219,10 +235,10 @@ func (s *session) acquire(ctx context.Context, step *step, request transport.Acq
 			request.WaitMS = spec.wait.Milliseconds()
 		}
 		began := time.Now()
-		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, &request)
+		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, request)
 		switch {
 		case err == nil && answer.body.Granted:
-			lock, err := s.granted(ctx, step, request, answer)
+			lock, err := s.granted(ctx, step, *request, answer)
 			if err != nil && !s.takeBack(ctx, request.Request) {
 				// The server may hold it still, for this very task: asking anew could be a
 				// deadlock with ourselves.
