@@ -70,6 +70,8 @@ func answerBench(w http.ResponseWriter, r *http.Request) {
 			Locks: []transport.GrantedLock{{Name: "x", Mode: transport.ModeExclusive, Token: 7}}})
 	case "/v1/session":
 		_ = json.NewEncoder(w).Encode(transport.SessionResponse{Session: benchSession, TTLMS: 15000})
+	case "/v1/session/close":
+		_, _ = w.Write([]byte(`{"released":0}`))
 	default:
 		_, _ = w.Write([]byte(`{"released":["x"]}`))
 	}
@@ -80,7 +82,14 @@ func sendRaw(c *http.Client, url string, request, answer any) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.Post(url, transport.TypeJSON, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as everybody must
+	defer cancel()
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	post.Header.Set("Content-Type", transport.TypeJSON)
+	response, err := c.Do(post)
 	if err != nil {
 		return err
 	}
