@@ -13,16 +13,16 @@ const (
 	// longestWait is how long one call waits before it is repeated: the server
 	// wants to hear of a waiter at least every 30 s.
 	longestWait = 25 * time.Second
-	// cancelTimeout is how long a Lock that gives up waits for its cancel; after
+	// cancelTimeout is how long an acquire that gives up waits for its cancel; after
 	// that the cancel goes on without it.
 	cancelTimeout = 500 * time.Millisecond
 )
 
-// LockOption changes one acquire.
-type LockOption func(*transport.AcquireRequest)
+// AcquireOption changes one acquire.
+type AcquireOption func(*transport.AcquireRequest)
 
 // Shared asks for the shared mode.
-func Shared() LockOption {
+func Shared() AcquireOption {
 	return func(r *transport.AcquireRequest) {
 		for i := range r.Locks {
 			r.Locks[i].Mode = transport.ModeShared
@@ -30,9 +30,9 @@ func Shared() LockOption {
 	}
 }
 
-// Limit asks for the shared mode with at most n holders, 1 to 1,000,000: a
-// counting semaphore. All who use the lock should name the same limit.
-func Limit(n int64) LockOption {
+// Semaphore asks for the shared mode with at most n holders, 1 to 1,000,000. All
+// who use the lock should name the same number.
+func Semaphore(n int64) AcquireOption {
 	return func(r *transport.AcquireRequest) {
 		for i := range r.Locks {
 			r.Locks[i].Mode, r.Locks[i].Limit = transport.ModeShared, n
@@ -40,33 +40,34 @@ func Limit(n int64) LockOption {
 	}
 }
 
-// Task names the unit of work that asks, 1 to 256 bytes.
-func Task(task string) LockOption {
+// Task names the unit of work that asks, 1 to 256 bytes. By default it is that of
+// the lock whose context the acquire is made under, or a new one: see Lock.Context.
+func Task(task string) AcquireOption {
 	return func(r *transport.AcquireRequest) { r.Task = task }
 }
 
 // Priority has the request stand before those of lower priority in the queue:
 // -1000 to 1000, 0 by default. Those with a low one can wait for ever.
-func Priority(priority int64) LockOption {
+func Priority(priority int64) AcquireOption {
 	return func(r *transport.AcquireRequest) { r.Priority = priority }
 }
 
 // MaxHold ends the hold after that long (500 ms to 24 h, in whole milliseconds),
 // whatever the renewals: the lock is then lost with ReasonMaxHold.
-func MaxHold(most time.Duration) LockOption {
+func MaxHold(most time.Duration) AcquireOption {
 	return func(r *transport.AcquireRequest) { r.MaxHoldMS = wholeMilliseconds(most) }
 }
 
 // LockDelay keeps the locks from everybody for that long (up to 24 h, in whole
-// milliseconds) after the hold has ended other than by Unlock or Close, for
+// milliseconds) after the hold has ended other than by Release or Close, for
 // resources that cannot check tokens.
-func LockDelay(delay time.Duration) LockOption {
+func LockDelay(delay time.Duration) AcquireOption {
 	return func(r *transport.AcquireRequest) { r.LockDelayMS = wholeMilliseconds(delay) }
 }
 
 // Value keeps up to 4,096 bytes of UTF-8 without NUL with the hold, for others to
 // read; see Lock.SetValue.
-func Value(value string) LockOption {
+func Value(value string) AcquireOption {
 	return func(r *transport.AcquireRequest) { r.Value = value }
 }
 
@@ -79,48 +80,65 @@ func wholeMilliseconds(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// Lock acquires the lock called name (1 to 512 bytes of UTF-8 without control
+// Acquire acquires the lock called name (1 to 512 bytes of UTF-8 without control
 // characters) and waits for it in the server's queue until ctx ends. Either it
 // returns a lock that is held, or an error that matches ErrNotAcquired and, when
 // ctx ended, its error; the request is then taken back, in the background if the
-// server cannot confirm it within 500 ms.
-func (c *Client) Lock(ctx context.Context, name string, options ...LockOption) (*Lock, error) {
+// server cannot confirm it within 500 ms. The lock outlives ctx: it is kept until it
+// is released or lost.
+func (c *Client) Acquire(ctx context.Context, name string, options ...AcquireOption) (*Lock, error) {
 	return c.acquire(ctx, []string{name}, true, options)
 }
 
-// TryLock is Lock without waiting for other holders: when there are any, the
+// TryAcquire is Acquire without waiting for other holders: when there are any, the
 // error matches ErrHeld. It tries for at most 10 s to reach the cluster.
-func (c *Client) TryLock(ctx context.Context, name string, options ...LockOption) (*Lock, error) {
+func (c *Client) TryAcquire(ctx context.Context, name string, options ...AcquireOption) (*Lock, error) {
 	return c.acquire(ctx, []string{name}, false, options)
 }
 
-// LockAll acquires all of 1 to 64 distinct names at once, or none; each has a
+// AcquireAll acquires all of 1 to 64 distinct names at once, or none; each has a
 // token of its own.
-func (c *Client) LockAll(ctx context.Context, names []string, options ...LockOption) (*Lock, error) {
+func (c *Client) AcquireAll(ctx context.Context, names []string, options ...AcquireOption) (*Lock, error) {
 	return c.acquire(ctx, names, true, options)
 }
 
-// Do calls work while it holds the lock. The context that work gets ends when
-// the lock is lost and when ctx ends; the lock is kept until work has returned or
-// panicked. The error is work's, joined by that of the unlocking.
-func (c *Client) Do(ctx context.Context, name string, work func(context.Context) error, options ...LockOption) (err error) {
-	lock, err := c.Lock(ctx, name, options...)
+// TryAcquireAll is AcquireAll without waiting, like TryAcquire.
+func (c *Client) TryAcquireAll(ctx context.Context, names []string, options ...AcquireOption) (*Lock, error) {
+	return c.acquire(ctx, names, false, options)
+}
+
+// Do calls work while it holds the lock. The context that work gets is the lock's,
+// and ends when ctx ends too; the lock is kept until work has returned or panicked.
+// The error is work's, joined by that of the release.
+func (c *Client) Do(ctx context.Context, name string, work func(context.Context) error, options ...AcquireOption) (err error) {
+	lock, err := c.Acquire(ctx, name, options...)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		// ctx may have ended; the release must still be sent.
-		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, lock.Unlock(unlocking))
+		err = errors.Join(err, lock.Release(releasing))
 	}()
-	inner, cancel := lock.Context(ctx)
+	inner, cancel := lock.within(ctx)
 	defer cancel()
 	return work(inner)
 }
 
+// within gives the lock's context, which ends with ctx too, and has its deadline.
+func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, end := context.WithCancelCause(l.Context())
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	release := context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		inner, release = context.WithDeadline(inner, deadline)
+	}
+	return inner, func() { stop(); release(); end(context.Canceled) }
+}
+
 // acquire asks for all names under one request number.
-func (c *Client) acquire(ctx context.Context, names []string, waits bool, options []LockOption) (*Lock, error) {
+func (c *Client) acquire(ctx context.Context, names []string, waits bool, options []AcquireOption) (*Lock, error) {
 	request := &transport.AcquireRequest{}
 	for _, name := range names {
 		request.Locks = append(request.Locks, transport.LockRequest{Name: name})
@@ -145,6 +163,16 @@ func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireR
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	step := c.step(ctx, request.Task)
+	request.Task = step.task.id
+	lock, err := c.acquireStep(ctx, step, request, waits)
+	if err != nil {
+		step.end()
+	}
+	return lock, err
+}
+
+func (c *Client) acquireStep(ctx context.Context, step *step, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	if !waits {
 		bounded, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: %w", ErrUnavailable, errPatience))
 		defer cancel()
@@ -155,7 +183,7 @@ func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireR
 		if err != nil {
 			return nil, err
 		}
-		lock, err := s.acquire(ctx, *request, waits)
+		lock, err := s.acquire(ctx, step, *request, waits)
 		if err == nil {
 			return lock, nil
 		}
@@ -176,7 +204,7 @@ func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireR
 
 // acquire asks under a new number until there is a final answer or ctx ends, and
 // leaves nothing behind when it fails.
-func (s *session) acquire(ctx context.Context, request transport.AcquireRequest, waits bool) (*Lock, error) {
+func (s *session) acquire(ctx context.Context, step *step, request transport.AcquireRequest, waits bool) (*Lock, error) {
 	request.Session = s.id
 	request.Request, request.Done = s.begin()
 	waiting, cancel := context.WithCancelCause(ctx)
@@ -192,7 +220,7 @@ func (s *session) acquire(ctx context.Context, request transport.AcquireRequest,
 		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, &request)
 		switch {
 		case err == nil && answer.body.Granted:
-			lock, err := s.granted(request, answer)
+			lock, err := s.granted(ctx, step, request, answer)
 			if errors.Is(err, transport.ErrInternal) {
 				s.takeBack(ctx, request.Request)
 			}
@@ -231,8 +259,8 @@ func refused(err error) bool {
 
 // granted makes the Lock, unless the session was lost while the answer was under
 // way: then so is the grant.
-func (s *session) granted(request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
-	lock := newLock(s, request, answer.body.Locks)
+func (s *session) granted(ctx context.Context, step *step, request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
+	lock := newLock(ctx, s, step, request, answer.body.Locks)
 	for _, wanted := range request.Locks {
 		if lock.tokens[wanted.Name] == 0 {
 			return nil, transport.NewError(transport.ErrInternal, "the grant has no token for %q", wanted.Name)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type call struct {
 	renewal    bool          // has a pace of its own
 	once       bool          // asks one node, about itself
 	outlives   bool          // is sent although the Client is being closed
+	failed     func()        // is told of each attempt that must be repeated; nil for nobody
 }
 
 // duration reads milliseconds of an answer, within what a lease can last: a
@@ -109,6 +111,9 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		} // else another attempt has found the node failing, and turned already
 		c.log.Debug("attempt failed", "path", spec.path, "node", target.url, "error", err)
 		failure = err
+		if spec.failed != nil {
+			spec.failed()
+		}
 		if !verdict.repeat || spec.once {
 			return result, unavailable(spec, failure, unknownUnless(verdict.repeat))
 		}
@@ -195,29 +200,16 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 	if spec.wait > 0 {
 		defer context.AfterFunc(up, cancel)()
 	}
-	address := target.url + spec.path
-	if len(spec.query) > 0 {
-		address += "?" + spec.query.Encode()
-	}
-	method := spec.method
-	if method == "" {
-		method = http.MethodPost
-	}
-	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	request, err := c.request(ctx, target, spec, body)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
-	}
-	if body != nil {
-		request.Header.Set("Content-Type", transport.TypeJSON)
-	}
-	if spec.key != "" {
-		request.Header.Set(transport.HeaderIdempotencyKey, spec.key)
+		return err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("sending to %s: %w", target.url, err)
 	}
 	defer response.Body.Close()
+	c.answeredBy(response.Header.Get(transport.HeaderCluster))
 	c.nodes.leads(response.Header.Get(transport.HeaderLeader))
 	if response.StatusCode/100 != 2 {
 		return transport.ReadError(response)
@@ -230,6 +222,30 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 		return fmt.Errorf("reading the answer of %s: %w", target.url, err)
 	}
 	return nil
+}
+
+// request makes the request of one attempt.
+func (c *Client) request(ctx context.Context, target *node, spec call, body []byte) (*http.Request, error) {
+	address := target.url + spec.path
+	if len(spec.query) > 0 {
+		address += "?" + spec.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, cmp.Or(spec.method, http.MethodPost), address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("making the request: %w", err)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", transport.TypeJSON)
+	}
+	if spec.key != "" {
+		request.Header.Set(transport.HeaderIdempotencyKey, spec.key)
+	}
+	if c.credential != nil {
+		if bearer := c.credential(); bearer != "" {
+			request.Header.Set("Authorization", "Bearer "+bearer)
+		}
+	}
+	return request, nil
 }
 
 // verdict is what an attempt's error means for the next one.
@@ -256,8 +272,9 @@ func judge(err error, spec call) verdict {
 	switch refusal.Code {
 	case transport.ErrNoLeader, transport.ErrOverloaded, transport.ErrShuttingDown, transport.ErrRateLimited:
 	default:
-		// A bug of the node (500) would be repeated for ever, so it stands.
-		if refusal.Status != http.StatusBadGateway && refusal.Status != http.StatusServiceUnavailable && refusal.Status != http.StatusGatewayTimeout {
+		// A bug of the node (500) would be repeated for ever, so it stands. A redirect is
+		// no answer of a node, and followed nowhere: see nodes.
+		if refusal.Status/100 != 3 && refusal.Status != http.StatusBadGateway && refusal.Status != http.StatusServiceUnavailable && refusal.Status != http.StatusGatewayTimeout {
 			return verdict{served: true}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -17,13 +18,14 @@ const closeTimeout = 2 * time.Second
 // Client talks to one Pawl cluster. It is safe for concurrent use and must be
 // closed.
 type Client struct {
-	owner  string
-	labels map[string]string
-	ttl    time.Duration
-	http   http.Client
-	pool   *http.Transport // the default one, which is ours to close
-	log    *slog.Logger
-	now    func() time.Duration // the lease clock; see the package's clock rule
+	owner      string
+	labels     map[string]string
+	ttl        time.Duration
+	http       http.Client
+	pool       *http.Transport // the default one, which is ours to close
+	log        *slog.Logger
+	credential func() string        // nil for none
+	now        func() time.Duration // the lease clock; see the package's clock rule
 
 	nodes    *nodes
 	calls    *pace // of everything but renewals
@@ -35,13 +37,17 @@ type Client struct {
 
 	opening chan struct{} // held by whoever opens a session; a channel, so that waiting ends with a context
 	mu      sync.Mutex
+	tasks   atomic.Uint64
+	cluster string   // whose answers came last; "" before the first
 	current *session // nil before the first lock and after a loss
 	closed  bool
 }
 
 // New makes a Client for the cluster whose nodes' API URLs are endpoints, as
-// http://127.0.0.1:7700; one suffices to find the leader, all of them survive
-// any failure that the cluster survives. It sends nothing and does not block.
+// http://127.0.0.1:7700. One suffices, as that node passes on what only the leader
+// can do; with all of them the Client survives any failure that the cluster does.
+// It sends requests to them and nowhere else: given as the nodes call themselves
+// (--api-url), it goes to the leader directly. New sends nothing and does not block.
 func New(endpoints []string, options ...Option) (*Client, error) {
 	c := defaults()
 	for _, option := range options {
@@ -63,7 +69,8 @@ func New(endpoints []string, options ...Option) (*Client, error) {
 	if c.nodes, err = newNodes(endpoints); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	// The API never redirects; following one could repeat a POST as a GET.
+	// The API never redirects; following one could repeat a POST as a GET, or take a
+	// credential elsewhere.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.calls = newPace(callSpacing, greatestSpacing)
 	renewalSpacing := min(max(c.ttl/10, minRenewalSpacing), greatestSpacing)
@@ -150,6 +157,27 @@ func (c *Client) forget(s *session) {
 	defer c.mu.Unlock()
 	if c.current == s {
 		c.current = nil
+	}
+}
+
+// answeredBy notes which cluster answers. When it is another than before, what was
+// held there is lost: nobody knows what became of it, and tokens of the two do not
+// compare.
+func (c *Client) answeredBy(cluster string) {
+	c.mu.Lock()
+	before, s := c.cluster, c.current
+	if cluster == "" || cluster == before {
+		c.mu.Unlock() // a proxy's own answer says nothing
+		return
+	}
+	c.cluster = cluster
+	c.mu.Unlock()
+	if before == "" {
+		return
+	}
+	c.log.Warn("another cluster answers", "before", before, "now", cluster)
+	if s != nil {
+		s.end(&LostError{Reason: ReasonClusterChanged})
 	}
 }
 

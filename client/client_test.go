@@ -14,7 +14,7 @@ import (
 
 func mustLock(t *testing.T, c *Client, name string) *Lock {
 	t.Helper()
-	lock, err := c.Lock(t.Context(), name)
+	lock, err := c.Acquire(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,7 @@ func TestOneSessionHoldsAllLocks(t *testing.T) {
 		defer mustClose(t, c)
 		first := mustLock(t, c, "a")
 		mustLock(t, c, "b")
-		ctx, cancel := first.Context(t.Context())
-		defer cancel()
+		ctx := first.Context()
 		time.Sleep(5 * time.Minute)
 		if !first.Held() || first.Err() != nil || ctx.Err() != nil {
 			t.Fatalf("after five minutes: held %t, %v", first.Held(), first.Err())
@@ -54,15 +53,15 @@ func TestOneSessionHoldsAllLocks(t *testing.T) {
 		if opened, renewed := len(n.requests("/v1/session", time.Time{})), len(n.requests("/v1/renew", time.Time{})); opened != 1 || renewed < 58 || renewed > 60 {
 			t.Errorf("%d sessions and %d renewals, want 1 and 60", opened, renewed)
 		}
-		if err := first.Unlock(t.Context()); err != nil {
+		if err := first.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if first.Held() || !errors.Is(context.Cause(ctx), ErrReleased) || ended(first.Lost()) {
-			t.Errorf("after Unlock: held %t, cause %v, lost %t", first.Held(), context.Cause(ctx), ended(first.Lost()))
+		if first.Held() || !errors.Is(context.Cause(ctx), ErrReleased) || !ended(first.Done()) || first.State() != StateReleased {
+			t.Errorf("after Release: held %t, cause %v, done %t", first.Held(), context.Cause(ctx), ended(first.Done()))
 		}
-		if err := first.Unlock(t.Context()); err != nil {
-			t.Errorf("a second Unlock: %v", err)
+		if err := first.Release(t.Context()); err != nil {
+			t.Errorf("a second Release: %v", err)
 		}
 		if again := mustLock(t, c, "a"); again.Token() <= first.Token() {
 			t.Errorf("token %d after %d", again.Token(), first.Token())
@@ -84,7 +83,7 @@ func TestSameProcessLocksTwice(t *testing.T) {
 			t.Fatal("both hold the lock")
 		default:
 		}
-		if err := first.Unlock(t.Context()); err != nil {
+		if err := first.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if lock := <-second; lock.Token() <= first.Token() || !lock.Held() {
@@ -107,7 +106,7 @@ func TestHungNode(t *testing.T) {
 			n.fault["n2"] = hanging // the followers go on to call it the leader
 			n.mu.Unlock()
 			time.Sleep(10 * ttl)
-			if !lock.Held() || ended(lock.Lost()) {
+			if !lock.Held() || ended(lock.Done()) {
 				t.Fatalf("TTL %v: the lock was lost: %v", ttl, lock.Err())
 			}
 			hung := 0
@@ -161,7 +160,7 @@ func TestWaitAtHungNode(t *testing.T) {
 		if !moved {
 			t.Error("the wait was not repeated elsewhere within 4 s")
 		}
-		if err := held.Unlock(t.Context()); err != nil {
+		if err := held.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		<-granted
@@ -181,14 +180,13 @@ func TestLostNoLaterThanTheDeadline(t *testing.T) {
 				c := n.client(t, WithTTL(ttl))
 				defer mustClose(t, c)
 				lock := mustLock(t, c, "x")
-				ctx, cancel := lock.Context(t.Context())
-				defer cancel()
+				ctx := lock.Context()
 				time.Sleep(5*time.Second + rand.N(2*time.Second))
 				n.setAll(f)
 				renewals := n.requests("/v1/renew", time.Time{})
 				last := renewals[len(renewals)-1]
 				cut := time.Now()
-				<-lock.Lost()
+				<-lock.Done()
 				if after := time.Since(last.at); after > ttl {
 					t.Errorf("%s: lost %v after the last renewal was sent", f, after)
 				}
@@ -211,11 +209,11 @@ func TestLostNoLaterThanTheDeadline(t *testing.T) {
 				if !again.Held() || lock.Held() || again.Token() <= lock.Token() {
 					t.Errorf("%s: the new lock is held: %t, the old one: %t", f, again.Held(), lock.Held())
 				}
-				if err := lock.Unlock(t.Context()); !errors.Is(err, ErrLost) {
-					t.Errorf("%s: Unlock of the lost lock: %v", f, err)
+				if err := lock.Release(t.Context()); !errors.Is(err, ErrLost) {
+					t.Errorf("%s: Release of the lost lock: %v", f, err)
 				}
 				if !again.Held() {
-					t.Errorf("%s: unlocking the old lock ended the new one", f)
+					t.Errorf("%s: releasing the old lock ended the new one", f)
 				}
 			})
 		}
@@ -236,7 +234,7 @@ func TestHeldLooksAtTheClock(t *testing.T) {
 			t.Error("not held before the deadline")
 		}
 		suspended = 14970 * time.Millisecond
-		if lock.Held() || !ended(lock.Lost()) {
+		if lock.Held() || !ended(lock.Done()) {
 			t.Error("held at the deadline")
 		}
 		suspended = 0
@@ -282,9 +280,9 @@ func TestRenewalTellsWhatWasLost(t *testing.T) {
 				{Name: "a", Token: taken.Token(), Reason: "forced", By: "ops"}, {Name: "b", Token: kept.Token() - 1, Reason: "forced"}}}
 		}
 		n.mu.Unlock()
-		<-taken.Lost()
+		<-taken.Done()
 		var lost *LostError
-		if !errors.As(taken.Err(), &lost) || lost.Reason != "forced" || lost.By != "ops" || taken.Held() {
+		if !errors.As(taken.Err(), &lost) || lost.Reason != ReasonRevoked || lost.Detail != "forced" || lost.By != "ops" || taken.Held() {
 			t.Errorf("taken: %v", taken.Err())
 		}
 		if !kept.Held() {
@@ -304,7 +302,7 @@ func TestSessionGone(t *testing.T) {
 		clear(n.sessions)
 		n.locks["x"] = nil
 		n.mu.Unlock()
-		<-lock.Lost()
+		<-lock.Done()
 		var lost *LostError
 		if !errors.As(lock.Err(), &lost) || lost.Reason != ReasonExpired {
 			t.Errorf("got %v", lock.Err())
@@ -325,16 +323,16 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 		for range 2000 {
 			held := mustLock(t, holder, "x")
 			ctx, cancel := context.WithCancel(t.Context())
-			release := time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = held.Unlock(t.Context()) })
+			release := time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = held.Release(t.Context()) })
 			stop := time.AfterFunc(10*time.Millisecond, cancel)
-			lock, err := waiter.Lock(ctx, "x")
+			lock, err := waiter.Acquire(ctx, "x")
 			switch {
 			case err == nil:
 				got++
 				if isHeld, _ := n.state("x"); !isHeld || !lock.Held() {
 					t.Fatal("a lock was returned that is not held")
 				}
-				if err := lock.Unlock(t.Context()); err != nil {
+				if err := lock.Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			case lock != nil || !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNotAcquired):

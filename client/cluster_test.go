@@ -43,7 +43,7 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 			rounds = 100 // under the race detector
 		}
 		for round := range rounds {
-			held, err := holder.Lock(context.Background(), "x")
+			held, err := holder.Acquire(context.Background(), "x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,7 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 			var got *client.Lock
 			var gotErr error
 			var waiting sync.WaitGroup
-			waiting.Go(func() { got, gotErr = waiter.Lock(ctx, "x") })
+			waiting.Go(func() { got, gotErr = waiter.Acquire(ctx, "x") })
 			time.Sleep(5 * time.Millisecond)
 			until := time.Duration(random.IntN(4000)) * time.Microsecond
 			waiting.Go(func() {
@@ -59,7 +59,7 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 				cancel()
 			})
 			time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
-			if err := held.Unlock(context.Background()); err != nil {
+			if err := held.Release(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			waiting.Wait()
@@ -70,7 +70,7 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 				if now := lockState(t, c, "x"); len(now.Holders) != 1 || now.Holders[0].Owner != "waiter" || now.Holders[0].Token != got.Token() {
 					t.Fatalf("round %d: the waiter has token %d; the server says %+v", round, got.Token(), now)
 				}
-				if err := got.Unlock(context.Background()); err != nil {
+				if err := got.Release(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 			case errors.Is(gotErr, context.Canceled) && errors.Is(gotErr, client.ErrNotAcquired):
@@ -91,21 +91,21 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 }
 
 // TestOneClientTwoGoroutines locks one name twice in one client: the second waits for the first, each has a token of its
-// own, and unlocking the first leaves the second alone (A28).
+// own, and releasing the first leaves the second alone (A28).
 func TestOneClientTwoGoroutines(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		k := connect(t, c, "one")
 		defer k.close()
-		first, err := k.Lock(context.Background(), "x")
+		first, err := k.Acquire(context.Background(), "x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.TryLock(context.Background(), "x"); !errors.Is(err, client.ErrHeld) {
+		if _, err := k.TryAcquire(context.Background(), "x"); !errors.Is(err, client.ErrHeld) {
 			t.Fatalf("trying what this client holds: %v", err)
 		}
 		second := make(chan *client.Lock)
 		go func() {
-			l, err := k.Lock(context.Background(), "x")
+			l, err := k.Acquire(context.Background(), "x")
 			if err != nil {
 				t.Error(err)
 			}
@@ -117,20 +117,20 @@ func TestOneClientTwoGoroutines(t *testing.T) {
 			t.Fatal("the second did not wait for the first")
 		default:
 		}
-		if err := first.Unlock(context.Background()); err != nil {
+		if err := first.Release(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		l := <-second
 		if l.Token() <= first.Token() {
 			t.Errorf("tokens %d, then %d", first.Token(), l.Token())
 		}
-		if err := first.Unlock(context.Background()); err != nil {
-			t.Errorf("unlocking again: %v", err)
+		if err := first.Release(context.Background()); err != nil {
+			t.Errorf("releasing again: %v", err)
 		}
 		if !l.Held() {
-			t.Error("unlocking the first again ended the second")
+			t.Error("releasing the first again ended the second")
 		}
-		if err := l.Unlock(context.Background()); err != nil {
+		if err := l.Release(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -144,7 +144,7 @@ func TestLostBeforeAnybodyElse(t *testing.T) {
 			name := fmt.Sprintf("x%d", round)
 			holder := connect(t, c, fmt.Sprintf("holder%d", round), client.WithTTL(5*time.Second))
 			waiter := connect(t, c, "waiter", client.WithTTL(5*time.Second))
-			held, err := holder.Lock(context.Background(), name)
+			held, err := holder.Acquire(context.Background(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,14 +154,14 @@ func TestLostBeforeAnybodyElse(t *testing.T) {
 			var granted time.Time
 			next := make(chan *client.Lock, 1)
 			go func() {
-				l, err := waiter.Lock(context.Background(), name)
+				l, err := waiter.Acquire(context.Background(), name)
 				if err != nil {
 					t.Error(err)
 				}
 				granted = time.Now()
 				next <- l
 			}()
-			<-held.Lost()
+			<-held.Done()
 			lost := time.Now()
 			if held.Held() || !errors.Is(held.Err(), client.ErrLost) {
 				t.Errorf("round %d: lost, but held %v, err %v", round, held.Held(), held.Err())
@@ -188,7 +188,7 @@ func TestHoldsThroughRollingRestart(t *testing.T) {
 		defer k.close()
 		var locks []*client.Lock
 		for i := range 100 {
-			l, err := k.Lock(context.Background(), fmt.Sprintf("lock-%d", i))
+			l, err := k.Acquire(context.Background(), fmt.Sprintf("lock-%d", i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,7 +228,7 @@ func TestIdleConnectionClosedUnderARequest(t *testing.T) {
 		for i := range 25 {
 			// Around the moment at which the server's FIN and the next request cross.
 			time.Sleep(idle - 600*time.Microsecond + time.Duration(i)*50*time.Microsecond)
-			g, err := k.Acquire(context.Background(), transport.AcquireRequest{Name: "x", Owner: "one"}, fmt.Sprintf("key-%d", i))
+			g, err := k.Calls().Acquire(context.Background(), transport.AcquireRequest{Name: "x", Owner: "one"}, fmt.Sprintf("key-%d", i))
 			if err != nil {
 				t.Fatalf("request %d: %v", i, err)
 			}
@@ -236,9 +236,36 @@ func TestIdleConnectionClosedUnderARequest(t *testing.T) {
 				t.Fatalf("request %d: token %d again", i, g.Token)
 			}
 			tokens[g.Token] = true
-			if _, err := k.Release(context.Background(), transport.ReleaseRequest{Session: g.Session, Token: g.Token}); err != nil {
+			if _, err := k.Calls().Release(context.Background(), transport.ReleaseRequest{Session: g.Session, Token: g.Token}); err != nil {
 				t.Fatalf("request %d: %v", i, err)
 			}
+		}
+	})
+}
+
+// TestLostWithItsCluster puts a new cluster in the place of the one that granted a lock: the holder is told so.
+func TestLostWithItsCluster(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := connect(t, c, "holder", client.WithTTL(time.Minute))
+		defer k.close()
+		l, err := k.Acquire(context.Background(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Size() {
+			c.Stop(i)
+			c.Wipe(i)
+		}
+		for i := range c.Size() {
+			c.Start(i)
+		}
+		c.WaitReady()
+		<-l.Done()
+		if !errors.Is(l.Err(), client.ErrLost) || !errors.Is(l.Err(), client.ReasonClusterChanged) {
+			t.Errorf("lost for %v", l.Err())
+		}
+		if again, err := k.Acquire(context.Background(), "x"); err != nil || !again.Held() {
+			t.Errorf("in the new cluster: %v", err)
 		}
 	})
 }

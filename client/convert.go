@@ -10,7 +10,7 @@ import (
 )
 
 // Convert changes the mode of the lock without giving it up: to exclusive, or with
-// the options Shared or Limit to shared; others mean nothing here. To shared it
+// the options Shared or Semaphore to shared; others mean nothing here. To shared it
 // takes effect at once. To exclusive it waits, before the whole queue, until the
 // other holders are gone or ctx ends; when another holder waits for the same, the
 // error matches ErrDeadlock. Either way the lock has a new token then. After an
@@ -18,12 +18,12 @@ import (
 // maximum hold stays what it was.
 //
 // It is for locks of one name; ConvertOf is for one of several.
-func (l *Lock) Convert(ctx context.Context, options ...LockOption) error {
+func (l *Lock) Convert(ctx context.Context, options ...AcquireOption) error {
 	return l.ConvertOf(ctx, l.Name(), options...)
 }
 
 // ConvertOf converts one of several names.
-func (l *Lock) ConvertOf(ctx context.Context, name string, options ...LockOption) error {
+func (l *Lock) ConvertOf(ctx context.Context, name string, options ...AcquireOption) error {
 	wanted := transport.AcquireRequest{Locks: []transport.LockRequest{{Name: name, Mode: transport.ModeExclusive}}}
 	for _, option := range options {
 		option(&wanted)
@@ -53,7 +53,7 @@ func (l *Lock) convert(ctx context.Context, wanted transport.LockRequest) error 
 		s.finish(number)
 		return err
 	}
-	waiting, stop := l.Context(ctx)
+	waiting, stop := l.within(ctx)
 	defer stop()
 	for {
 		spec := call{path: "/v1/convert", repeatable: true, wait: left(ctx, longestWait)}
@@ -88,7 +88,7 @@ func (l *Lock) converted(number uint64, name string, answer answer[transport.Acq
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The server forgets the number with the hold, or with the next conversion.
-	delete(s.unfinished, number)
+	s.finishLocked(number)
 	if l.overdueLocked() {
 		return l.err
 	}
@@ -112,7 +112,7 @@ func (l *Lock) unconvert(ctx context.Context, number uint64) {
 		return
 	}
 	s.mu.Lock()
-	l.loseLocked(&LostError{Reason: ReasonConversion})
+	l.endLocked(&LostError{Reason: ReasonConversion})
 	s.mu.Unlock()
 	s.owe(debt{number: l.number, lock: l})
 }
@@ -121,7 +121,7 @@ func (l *Lock) unconvert(ctx context.Context, number uint64) {
 // It is for those who want to know at this moment, and proves nothing about the
 // next: the storage must check the token.
 func (l *Lock) Check(ctx context.Context) error {
-	_, err := l.session.client.Check(ctx, l.Name(), l.Token())
+	_, err := l.session.client.Calls().Check(ctx, l.Name(), l.Token())
 	return err
 }
 

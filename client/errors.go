@@ -10,14 +10,14 @@ import (
 // codes of package transport, as transport.ErrHeld; the common ones are repeated
 // here.
 var (
-	// ErrNotAcquired is matched by every error of Lock, TryLock and LockAll. What
+	// ErrNotAcquired is matched by every error of Acquire, TryAcquire and AcquireAll. What
 	// else the error matches tells why: a code, ErrUnavailable, or the context's error.
 	ErrNotAcquired = errors.New("pawl: not acquired")
 	// ErrUnavailable: no node gave an answer that counts within the time there was.
 	ErrUnavailable = errors.New("pawl: no node could serve the request")
 	// ErrLost is matched by what ended a hold against the holder's will; see LostError.
 	ErrLost = errors.New("pawl: the lock is lost")
-	// ErrReleased is the cause of a lock's context that ended with Unlock.
+	// ErrReleased is the cause of a lock's context that ended with Release.
 	ErrReleased = errors.New("pawl: the lock was released")
 	// ErrClosed: the Client was closed.
 	ErrClosed = errors.New("pawl: the client is closed")
@@ -29,38 +29,66 @@ const (
 	ErrNotHeld     = transport.ErrNotHeld
 	ErrSessionGone = transport.ErrSessionGone
 	ErrInvalid     = transport.ErrInvalid
-	ErrDeadlock    = transport.ErrDeadlock
 	ErrDelayed     = transport.ErrDelayed
 	ErrStaleToken  = transport.ErrStaleToken
+	// ErrDeadlock: waiting could not end; the *transport.Error has the Cycle.
+	ErrDeadlock = transport.ErrDeadlock
+	// ErrUnknownOutcome: it may have happened, and could not be asked again. Of an
+	// acquire nothing is left behind then: what it may have been granted is given back.
+	ErrUnknownOutcome = transport.ErrUnknownOutcome
 )
 
-// Reasons of a LostError. Any other is what an operator said who took the lock; By
-// then says who that was.
+// Reason is why a lock was lost, as an error itself: errors.Is(err,
+// client.ReasonExpired) is how to ask.
+type Reason string
+
+// Error implements error.
+func (r Reason) Error() string { return ErrLost.Error() + ": " + string(r) }
+
+// The reasons of a LostError.
 const (
 	// ReasonExpired: the server says that the session is gone.
-	ReasonExpired = "expired"
+	ReasonExpired Reason = "expired"
 	// ReasonUnreachable: no renewal was acknowledged before the deadline.
-	ReasonUnreachable = "unreachable"
+	ReasonUnreachable Reason = "unreachable"
+	// ReasonRevoked: an operator took it; Detail says why and By who.
+	ReasonRevoked Reason = "revoked"
+	// ReasonClusterChanged: another cluster answers than the one that granted it, as
+	// after the recovery of a lost majority.
+	ReasonClusterChanged Reason = "cluster_changed"
 	// ReasonMaxHold: the hold's own maximum was reached.
-	ReasonMaxHold = "max_hold"
+	ReasonMaxHold Reason = "max_hold"
 	// ReasonConversion: the mode may have been changed without our learning the new
 	// token, so the lock was given back.
-	ReasonConversion = "conversion"
+	ReasonConversion Reason = "conversion"
 )
 
-// LostError says why a lock was lost. It matches ErrLost.
+// LostError says why a lock was lost. It matches ErrLost and its Reason.
 type LostError struct {
-	Reason string // one of the Reason… words, or an operator's
-	By     string // who, when somebody took it
+	Reason Reason
+	Detail string // what the operator said, when somebody took it
+	By     string // who that was
 }
 
 // Error implements error.
 func (e *LostError) Error() string {
-	if e.By == "" {
-		return ErrLost.Error() + ": " + e.Reason
+	text := e.Reason.Error()
+	if e.By != "" {
+		text += " by " + e.By
 	}
-	return ErrLost.Error() + ": " + e.Reason + " by " + e.By
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
 }
 
-// Unwrap makes errors.Is(e, ErrLost) true.
-func (e *LostError) Unwrap() error { return ErrLost }
+// Unwrap makes errors.Is true for ErrLost and for the Reason.
+func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Reason} }
+
+// lostAsTold gives the error for what a renewal says is lost.
+func lostAsTold(hold transport.LostHold) *LostError {
+	if hold.By != "" {
+		return &LostError{Reason: ReasonRevoked, Detail: hold.Reason, By: hold.By}
+	}
+	return &LostError{Reason: Reason(hold.Reason)} // the words are the same
+}

@@ -26,9 +26,10 @@ type network struct {
 	fault map[string]fault // by host
 	delay func() time.Duration
 	// answer, when set and not giving 0, answers in place of the state.
-	answer func(host, path string, body []byte) (status int, message any)
-	leader string // host named by Pawl-Leader
-	sent   []sent
+	answer  func(host, path string, body []byte) (status int, message any)
+	leader  string // host named by Pawl-Leader
+	cluster string // named by Pawl-Cluster
+	sent    []sent
 
 	sessions map[string]*fakeSession
 	locks    map[string]*fakeLock
@@ -49,6 +50,7 @@ type sent struct {
 	at, until  time.Time
 	host, path string
 	body       string
+	header     http.Header
 }
 
 type fakeSession struct {
@@ -135,7 +137,7 @@ func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
 		pause = n.delay()
 	}
 	position := len(n.sent)
-	n.sent = append(n.sent, sent{at: time.Now(), host: request.URL.Host, path: request.URL.Path, body: string(body)})
+	n.sent = append(n.sent, sent{at: time.Now(), host: request.URL.Host, path: request.URL.Path, body: string(body), header: request.Header.Clone()})
 	n.mu.Unlock()
 	defer func() {
 		n.mu.Lock()
@@ -166,6 +168,9 @@ func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	if n.leader != "" {
 		recorder.Header().Set(transport.HeaderLeader, "http://"+n.leader)
+	}
+	if n.cluster != "" {
+		recorder.Header().Set(transport.HeaderCluster, n.cluster)
 	}
 	n.mu.Unlock()
 	if problem, ok := message.(*transport.Error); ok {

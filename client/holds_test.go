@@ -12,15 +12,15 @@ import (
 )
 
 // wantLost waits until the lock is lost and checks why.
-func wantLost(t *testing.T, l *client.Lock, reason, by string) {
+func wantLost(t *testing.T, l *client.Lock, reason client.Reason, detail, by string) {
 	t.Helper()
-	<-l.Lost()
+	<-l.Done()
 	var lost *client.LostError
-	if err := l.Err(); l.Held() || !errors.As(err, &lost) || lost.Reason != reason || lost.By != by {
-		t.Errorf("%s: held %t, %v; want lost for %q by %q", l.Name(), l.Held(), l.Err(), reason, by)
+	if err := l.Err(); l.Held() || !errors.As(err, &lost) || lost.Reason != reason || !errors.Is(err, reason) || lost.Detail != detail || lost.By != by {
+		t.Errorf("%s: held %t, %v; want lost for %v, %q by %q", l.Name(), l.Held(), l.Err(), reason, detail, by)
 	}
-	if err := l.Unlock(context.Background()); !errors.Is(err, client.ErrLost) {
-		t.Errorf("unlocking what was lost: %v", err)
+	if err := l.Release(context.Background()); !errors.Is(err, client.ErrLost) {
+		t.Errorf("releasing what was lost: %v", err)
 	}
 }
 
@@ -34,29 +34,29 @@ func TestMaxHoldBoundsTheLock(t *testing.T) {
 		for _, names := range [][]string{{"a"}, {"a", "b"}} {
 			const most = 20 * time.Second
 			began := time.Now()
-			l, err := holder.LockAll(context.Background(), names, client.MaxHold(most), client.Value("v"))
+			l, err := holder.AcquireAll(context.Background(), names, client.MaxHold(most), client.Value("v"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			granted := make(chan time.Time, 1)
 			go func() {
-				next, err := waiter.Lock(context.Background(), "a")
+				next, err := waiter.Acquire(context.Background(), "a")
 				if err != nil {
 					t.Error(err)
 					granted <- time.Time{}
 					return
 				}
 				granted <- time.Now()
-				if err := next.Unlock(context.Background()); err != nil {
+				if err := next.Release(context.Background()); err != nil {
 					t.Error(err)
 				}
 			}()
-			ctx, cancel := l.Context(context.Background())
+			ctx := l.Context()
 			time.Sleep(most - 100*time.Millisecond)
 			if !l.Held() || ctx.Err() != nil {
 				t.Errorf("lost %v before its maximum: %v", 100*time.Millisecond, l.Err())
 			}
-			<-l.Lost()
+			<-l.Done()
 			<-ctx.Done()
 			lost := time.Now()
 			if took := lost.Sub(began); took > most || took < most-most/500-10*time.Millisecond {
@@ -68,16 +68,15 @@ func TestMaxHoldBoundsTheLock(t *testing.T) {
 			if at := <-granted; !at.After(lost) || at.Sub(lost) > 200*time.Millisecond {
 				t.Errorf("granted to another %v after it was lost", at.Sub(lost))
 			}
-			wantLost(t, l, client.ReasonMaxHold, "")
-			cancel()
+			wantLost(t, l, client.ReasonMaxHold, "", "")
 		}
 		// The session lives on, and so does what else it holds.
-		l, err := holder.Lock(context.Background(), "c")
+		l, err := holder.Acquire(context.Background(), "c")
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if err := l.Unlock(context.Background()); err != nil {
+		if err := l.Release(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,24 +89,24 @@ func TestConvert(t *testing.T) {
 		defer k.close()
 		defer other.close()
 		ctx := context.Background()
-		l, err := k.Lock(ctx, "x")
+		l, err := k.Acquire(ctx, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		first := l.Token()
-		if err := l.Convert(ctx, client.Limit(2)); err != nil {
+		if err := l.Convert(ctx, client.Semaphore(2)); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Check(ctx); l.Token() <= first || err != nil {
 			t.Errorf("token %d, then %d: %v", first, l.Token(), err)
 		}
-		if _, err := k.Check(ctx, "x", first); !errors.Is(err, client.ErrStaleToken) {
+		if _, err := k.Calls().Check(ctx, "x", first); !errors.Is(err, client.ErrStaleToken) {
 			t.Errorf("checking the token of before: %v", err)
 		}
 		if err := l.Convert(ctx, client.Shared()); !errors.Is(err, client.ErrInvalid) || !l.Held() {
 			t.Errorf("converting to the same mode: %v", err)
 		}
-		reader, err := other.Lock(ctx, "x", client.Limit(2))
+		reader, err := other.Acquire(ctx, "x", client.Semaphore(2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +130,7 @@ func TestConvert(t *testing.T) {
 			t.Fatalf("converted beside another holder: %v", err)
 		default:
 		}
-		if err := reader.Unlock(ctx); err != nil {
+		if err := reader.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
@@ -141,7 +140,7 @@ func TestConvert(t *testing.T) {
 		if len(now.Holders) != 1 || now.Mode != transport.ModeExclusive || now.Holders[0].Token != l.Token() {
 			t.Errorf("token %d; the server says %+v", l.Token(), now)
 		}
-		if err := l.Unlock(ctx); err != nil {
+		if err := l.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Convert(ctx); !errors.Is(err, client.ErrReleased) {
@@ -155,7 +154,7 @@ func TestValueAndLabels(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		k := connect(t, c, "one", client.WithLabels(map[string]string{"zone": "b"}))
 		defer k.close()
-		l, err := k.LockAll(context.Background(), []string{"x", "y"}, client.Value("first"))
+		l, err := k.AcquireAll(context.Background(), []string{"x", "y"}, client.Value("first"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,15 +172,15 @@ func TestValueAndLabels(t *testing.T) {
 		if err := l.SetValue(context.Background(), "\x00"); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("a value with NUL: %v", err)
 		}
-		sessions, err := k.ListSessions(context.Background(), "one", client.Page{})
+		sessions, err := k.Calls().ListSessions(context.Background(), "one", client.Page{})
 		if err != nil || len(sessions.Sessions) != 1 || sessions.Sessions[0].Labels["zone"] != "b" {
 			t.Errorf("%+v %v", sessions, err)
 		}
-		if err := l.Unlock(context.Background()); err != nil {
+		if err := l.Release(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.SetValue(context.Background(), "late"); !errors.Is(err, client.ErrReleased) {
-			t.Errorf("after the unlocking: %v", err)
+			t.Errorf("after the releasing: %v", err)
 		}
 	})
 }
@@ -194,44 +193,44 @@ func TestForcedOutIsTold(t *testing.T) {
 		defer k.close()
 		defer operator.close()
 		ctx := context.Background()
-		single, err := k.Lock(ctx, "x", client.LockDelay(10*time.Second))
+		single, err := k.Acquire(ctx, "x", client.LockDelay(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		several, err := k.LockAll(ctx, []string{"y", "z"})
+		several, err := k.AcquireAll(ctx, []string{"y", "z"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"x", "y"} {
 			token := lockState(t, c, name).Holders[0].Token
-			answer, err := operator.ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"})
+			answer, err := operator.Calls().ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"})
 			if err != nil || answer.Released != 1 {
 				t.Fatalf("%+v %v", answer, err)
 			}
-			if _, err := operator.ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"}); !errors.Is(err, client.ErrNotHeld) {
+			if _, err := operator.Calls().ForceRelease(ctx, transport.ForceReleaseRequest{Name: name, Token: token, Reason: "stuck"}); !errors.Is(err, client.ErrNotHeld) {
 				t.Errorf("again: %v", err)
 			}
 		}
-		if _, err := operator.TryLock(ctx, "x"); !errors.Is(err, client.ErrDelayed) {
+		if _, err := operator.TryAcquire(ctx, "x"); !errors.Is(err, client.ErrDelayed) {
 			t.Errorf("in the lock-delay: %v", err)
 		}
 		began := time.Now()
-		wantLost(t, single, "stuck", "operator at operator")
+		wantLost(t, single, client.ReasonRevoked, "stuck", "operator at operator")
 		if took := time.Since(began); took > 1100*time.Millisecond {
 			t.Errorf("it learnt of it after %v, its TTL is 3 s", took)
 		}
-		<-several.Lost()
+		<-several.Done()
 		if now := lockState(t, c, "z"); len(now.Holders) != 1 {
 			t.Errorf("what nobody has taken was given up: %+v", now)
 		}
-		wantLost(t, several, "stuck", "operator at operator")
+		wantLost(t, several, client.ReasonRevoked, "stuck", "operator at operator")
 		time.Sleep(time.Second)
 		if now := lockState(t, c, "z"); len(now.Holders) != 0 {
-			t.Errorf("after the unlocking of what was lost: %+v", now)
+			t.Errorf("after the releasing of what was lost: %+v", now)
 		}
 		// The news was taken: it is not told for ever.
 		time.Sleep(5 * time.Second)
-		if l, err := k.Lock(ctx, "w"); err != nil || !l.Held() {
+		if l, err := k.Acquire(ctx, "w"); err != nil || !l.Held() {
 			t.Errorf("the session is of use still: %v", err)
 		}
 	})

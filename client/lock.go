@@ -10,35 +10,38 @@ import (
 	"github.com/pawl-lock/pawl/transport"
 )
 
-// Lock is what an acquire was granted: one lock, or several with LockAll. It is
-// safe for concurrent use.
+// Lock is what an acquire was granted: one lock, or several with AcquireAll. It is
+// safe for concurrent use. Only Release, Convert, Check and SetValue use the
+// network; everything else answers at once.
 type Lock struct {
 	session *session
 	number  uint64
 	names   []string
+	step    *step
 
-	ended context.Context // ends when the lock is lost or released; its cause says why
+	// ended carries the values of the acquire's context, but not its end. It ends
+	// when the lock is lost, released or closed; its cause says which.
+	ended context.Context
 	finis context.CancelCauseFunc
-	lost  chan struct{}
 
 	// guarded by session.mu
 	tokens   map[string]transport.Token
 	until    time.Duration // end of a maximum hold, on the lease clock; 0 is none
 	bound    *time.Timer   // fires about then
 	err      error         // why it ended; nil while held
-	tried    bool          // an Unlock was sent that may have arrived
+	tried    bool          // a Release was sent that may have arrived
 	released bool          // the server has confirmed that it is gone
 }
 
-func newLock(s *session, request transport.AcquireRequest, granted []transport.GrantedLock) *Lock {
-	l := &Lock{session: s, number: request.Request, tokens: make(map[string]transport.Token, len(granted)), lost: make(chan struct{})}
+func newLock(ctx context.Context, s *session, step *step, request transport.AcquireRequest, granted []transport.GrantedLock) *Lock {
+	l := &Lock{session: s, number: request.Request, step: step, tokens: make(map[string]transport.Token, len(granted))}
 	for _, lock := range request.Locks {
 		l.names = append(l.names, lock.Name) // in the caller's order, whatever the answer's
 	}
 	for _, lock := range granted {
 		l.tokens[lock.Name] = lock.Token
 	}
-	l.ended, l.finis = context.WithCancelCause(context.Background())
+	l.ended, l.finis = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l
 }
 
@@ -61,17 +64,45 @@ func (l *Lock) TokenOf(name string) transport.Token {
 	return l.tokens[name]
 }
 
-// Held says whether the lock is held, by the clock at this very moment: a
-// process that wakes from a pause learns at once that its lease is over. It
-// never blocks on the network.
-func (l *Lock) Held() bool {
-	return l.Err() == nil
+// State is what a Lock is.
+type State string
+
+// The states of a Lock. Of these only StateHeld and StateUncertain can still change.
+const (
+	// StateHeld: the server cannot have granted it to anybody else.
+	StateHeld State = "held"
+	// StateUncertain is held as well, but renewals fail, or have not been answered
+	// for two thirds of the TTL: unless one succeeds it will be lost.
+	StateUncertain State = "uncertain"
+	// StateLost: it ended against the holder's will, and Err is a *LostError.
+	StateLost State = "lost"
+	// StateReleased: it was given back, by Release or by Close, also when the server
+	// has not confirmed that yet.
+	StateReleased State = "released"
+)
+
+// State says what the lock is, by the clock at this very moment. See Held.
+func (l *Lock) State() State {
+	switch err := l.Err(); {
+	case errors.Is(err, ErrLost):
+		return StateLost
+	case err != nil:
+		return StateReleased
+	case l.session.failing():
+		return StateUncertain
+	}
+	return StateHeld
 }
 
-// Lost gives a channel that is closed when the lock is lost, no later than
-// anybody else can be granted it (unless an operator takes it by force), or when
-// the Client is closed. Unlock does not close it.
-func (l *Lock) Lost() <-chan struct{} { return l.lost }
+// Held says whether the lock is held (StateHeld or StateUncertain), by the clock
+// at this very moment: a process that wakes from a pause learns at once that its
+// lease is over.
+func (l *Lock) Held() bool { return l.Err() == nil }
+
+// Done gives a channel that is closed when the lock is not held any more: when it
+// is lost, no later than anybody else can be granted it (unless an operator takes
+// it by force), when its Release begins, and when the Client is closed.
+func (l *Lock) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err says why the lock is not held: a *LostError, ErrReleased or ErrClosed; nil
 // while it is held.
@@ -81,6 +112,42 @@ func (l *Lock) Err() error {
 	defer l.session.mu.Unlock()
 	l.overdueLocked()
 	return l.err
+}
+
+// Context gives the context for work that needs the lock. It ends when Done is
+// closed, with Err as its cause. It has the values of the context that the lock
+// was acquired with, but does not end with that one. Acquires under it are seen as
+// nested, so that a deadlock of them is found: those under the context of the
+// innermost lock that is held. Goroutines that acquire beside each other under one
+// context do not disturb each other.
+func (l *Lock) Context() context.Context { return lockContext{l.ended, l} }
+
+// lockContext looks at the lease's clock whenever it is asked, since timers stand
+// still while the machine is suspended.
+type lockContext struct {
+	context.Context
+	lock *Lock
+}
+
+// Done implements context.Context. It is the channel of the context within, so
+// contexts derived from this one are its children and need no goroutine.
+func (c lockContext) Done() <-chan struct{} {
+	c.lock.Err()
+	return c.Context.Done()
+}
+
+// Err implements context.Context.
+func (c lockContext) Err() error {
+	c.lock.Err()
+	return c.Context.Err()
+}
+
+// Value implements context.Context.
+func (c lockContext) Value(key any) any {
+	if _, ok := key.(stepKey); ok {
+		return c.lock.step
+	}
+	return c.Context.Value(key)
 }
 
 // boundLocked has the lock end at this time of the lease clock, which renewals do
@@ -100,43 +167,37 @@ func (l *Lock) boundLocked(until time.Duration) {
 // says whether it has ended, whatever the reason.
 func (l *Lock) overdueLocked() bool {
 	if l.err == nil && l.until != 0 && l.session.client.now() >= l.until {
-		l.loseLocked(&LostError{Reason: ReasonMaxHold})
-		delete(l.session.unfinished, l.number) // the server ends all of it, in the same moment or a little later
+		l.endLocked(&LostError{Reason: ReasonMaxHold})
+		l.session.finishLocked(l.number) // the server ends all of it, in the same moment or a little later
 	}
 	return l.err != nil
 }
 
-// Context gives a context that ends when the lock is lost or released (its cause
-// is then Err), with parent, or when cancel is called, which must happen at last.
-func (l *Lock) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	ctx, end := context.WithCancelCause(parent)
-	stop := context.AfterFunc(l.ended, func() { end(context.Cause(l.ended)) })
-	return ctx, func() { stop(); end(context.Canceled) }
-}
-
-// loseLocked ends the lock against its holder's will.
-func (l *Lock) loseLocked(reason error) {
+// endLocked ends the lock on this side: from now on it does not count as held.
+func (l *Lock) endLocked(reason error) {
 	if l.err != nil {
 		return
 	}
 	l.err = reason
-	l.unboundLocked()
-	close(l.lost)
-	l.finis(reason)
-}
-
-func (l *Lock) unboundLocked() {
 	if l.bound != nil {
 		l.bound.Stop()
 	}
+	l.finis(reason)
 }
 
-// Unlock gives the lock back. From its beginning the lock does not count as held,
+// Release gives the lock back. From its beginning the lock does not count as held,
 // whatever the outcome. It blocks until the server has confirmed it or ctx ends.
 // After an error it may be called again; the Client goes on trying by itself too,
-// until the session ends. Unlock of a lock that was lost answers with its
-// LostError, and once confirmed Unlock does nothing more.
-func (l *Lock) Unlock(ctx context.Context) error {
+// until the session ends. Release of a lock that was lost answers with its
+// LostError, and once confirmed Release does nothing more.
+func (l *Lock) Release(ctx context.Context) error {
+	if err := l.release(ctx); err != nil {
+		return fmt.Errorf("releasing %q: %w", l.Name(), err)
+	}
+	return nil
+}
+
+func (l *Lock) release(ctx context.Context) error {
 	s := l.session
 	s.usable()
 	s.mu.Lock()
@@ -147,30 +208,25 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		if left {
 			s.owe(debt{number: l.number, lock: l}) // of several only one may have been taken
 		}
-		return fmt.Errorf("unlocking %q: %w", l.Name(), lost)
+		return lost
 	}
 	if l.released {
 		s.mu.Unlock()
 		return nil
 	}
-	l.err = ErrReleased
-	l.unboundLocked()
+	l.endLocked(ErrReleased)
 	s.mu.Unlock()
-	l.finis(ErrReleased)
-	if err := l.release(ctx); err != nil {
-		if errors.Is(err, ErrLost) {
-			return fmt.Errorf("unlocking %q: %w", l.Name(), err)
-		}
+	err := l.giveBack(ctx)
+	if err != nil && !errors.Is(err, ErrLost) {
 		s.owe(debt{number: l.number, lock: l})
-		return fmt.Errorf("unlocking %q: %w", l.Name(), err)
 	}
-	return nil
+	return err
 }
 
-// release tells the server. An answer that the hold is gone is as good as one
+// giveBack tells the server. An answer that the hold is gone is as good as one
 // that it was released, provided that an earlier attempt may have done it;
 // otherwise the lock had been lost without our knowing.
-func (l *Lock) release(ctx context.Context) error {
+func (l *Lock) giveBack(ctx context.Context) error {
 	s := l.session
 	s.mu.Lock()
 	tried := l.tried
@@ -189,7 +245,7 @@ func (l *Lock) release(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.released = true
-	delete(s.unfinished, l.number)
+	s.finishLocked(l.number)
 	if gone && !tried && !answer.uncertain {
 		return &LostError{Reason: ReasonExpired}
 	}

@@ -18,11 +18,11 @@ func TestLostIsAcknowledged(t *testing.T) {
 		n := newNetwork()
 		c := n.client(t, WithTTL(3*time.Second))
 		defer c.Close(context.Background())
-		taken, err := c.Lock(context.Background(), "taken")
+		taken, err := c.Acquire(context.Background(), "taken")
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := c.Lock(context.Background(), "kept")
+		kept, err := c.Acquire(context.Background(), "kept")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,9 +35,9 @@ func TestLostIsAcknowledged(t *testing.T) {
 				{Name: "taken", Token: taken.Token(), Reason: "r", By: "b"}, {Name: "kept", Token: kept.Token() - 1, Reason: "an older one"}}}
 		}
 		n.mu.Unlock()
-		<-taken.Lost()
+		<-taken.Done()
 		var lost *LostError
-		if err := taken.Err(); !errors.As(err, &lost) || lost.Reason != "r" || lost.By != "b" {
+		if err := taken.Err(); !errors.As(err, &lost) || lost.Reason != ReasonRevoked || lost.Detail != "r" || lost.By != "b" {
 			t.Errorf("lost for %v", err)
 		}
 		told := time.Now()
@@ -54,8 +54,40 @@ func TestLostIsAcknowledged(t *testing.T) {
 				t.Errorf("renewed with %s, the first request is finished", r.body)
 			}
 		}
-		if err := taken.Unlock(context.Background()); !errors.Is(err, ErrLost) || len(n.requests("/v1/release", told)) != 0 {
-			t.Errorf("unlocking what is gone: %v", err)
+		if err := taken.Release(context.Background()); !errors.Is(err, ErrLost) || len(n.requests("/v1/release", told)) != 0 {
+			t.Errorf("releasing what is gone: %v", err)
+		}
+	})
+}
+
+// TestAnotherCluster: answers of another cluster than before end what was held, with that reason, and the Client goes on
+// there.
+func TestAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.cluster = "first"
+		c := n.client(t)
+		defer c.Close(context.Background())
+		lock := mustLock(t, c, "x")
+		time.Sleep(time.Minute)
+		n.mu.Lock()
+		n.cluster = ""
+		n.mu.Unlock()
+		time.Sleep(time.Minute)
+		if !lock.Held() {
+			t.Fatalf("an answer without the name of a cluster: %v", lock.Err())
+		}
+		n.mu.Lock()
+		n.cluster = "second"
+		clear(n.sessions)
+		clear(n.locks)
+		n.mu.Unlock()
+		<-lock.Done()
+		check(t, "another cluster", context.Cause(lock.Context()), []error{ErrLost, ReasonClusterChanged}, []error{ReasonExpired})
+		again := mustLock(t, c, "x")
+		time.Sleep(time.Minute)
+		if !again.Held() {
+			t.Errorf("in the other cluster: %v", again.Err())
 		}
 	})
 }

@@ -14,11 +14,6 @@ const (
 	// avoidance is how long a node that gave no answer is not tried again on the
 	// strength of a hint: others may not have noticed yet that their leader hangs.
 	avoidance = 2 * time.Second
-	// hintedAvoidance is the same for a URL known only from a hint: it may be one
-	// that only the nodes can reach.
-	hintedAvoidance = 30 * time.Second
-	// maxHinted bounds how many nodes are remembered beyond the endpoints.
-	maxHinted = 16
 	// maxHints is how often one call goes where a hint points, before it tries the
 	// endpoints in turn: two nodes may each take the other for the leader (D01).
 	maxHints = 5
@@ -40,20 +35,21 @@ func newNode(address string) *node {
 	return n
 }
 
-// nodes knows where to send a call.
+// nodes knows where to send a call: to the endpoints that the Client was given and
+// nowhere else, whatever an answer says. A node that lies about the leader gets no
+// request, and no credential, sent elsewhere.
 type nodes struct {
 	mu        sync.Mutex
 	endpoints []*node
 	next      int // of endpoints, when no leader is known
-	leader    *node
-	hinted    map[string]*node
+	leader    *node // one of endpoints
 }
 
 func newNodes(endpoints []string) (*nodes, error) {
 	if len(endpoints) == 0 {
 		return nil, errors.New("no endpoint is given")
 	}
-	all := &nodes{hinted: map[string]*node{}}
+	all := &nodes{}
 	for _, endpoint := range endpoints {
 		address, err := apiURL(endpoint)
 		if err != nil {
@@ -68,9 +64,9 @@ func newNodes(endpoints []string) (*nodes, error) {
 func apiURL(endpoint string) (string, error) {
 	parsed, err := url.Parse(endpoint)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||
-		parsed.RawQuery != "" || parsed.Fragment != "" {
+		parsed.RawQuery != "" || parsed.Fragment != "" || parsed.Path != "" && parsed.Path != "/" {
 		// The endpoint is not repeated whole: it might hold a credential (E02).
-		return "", fmt.Errorf("an endpoint is not of the form http://host:port")
+		return "", fmt.Errorf("an endpoint is not of the form http://host:port, without a path")
 	}
 	return strings.TrimSuffix(parsed.String(), "/"), nil
 }
@@ -87,40 +83,22 @@ func (a *nodes) pick(wantLeader bool) (*node, context.Context) {
 	return n, n.up
 }
 
-// leads notes the hint that address is the leader's URL. An answer without a
-// usable hint takes back an earlier one.
+// leads notes the hint that address is the leader's URL, when that is an endpoint. An
+// answer without a usable hint takes back an earlier one.
 func (a *nodes) leads(address string) {
 	address, err := apiURL(address)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err != nil {
-		a.leader = nil
+	if err == nil && a.leader != nil && a.leader.url == address {
 		return
 	}
-	if a.leader != nil && a.leader.url == address {
-		return
-	}
-	if n := a.findLocked(address); n != nil && !time.Now().Before(n.avoided) {
-		a.leader = n
-	}
-}
-
-// findLocked gives the node with the URL, a new one if there is room.
-func (a *nodes) findLocked(address string) *node {
+	a.leader = nil
 	for _, n := range a.endpoints {
-		if n.url == address {
-			return n
+		if err == nil && n.url == address && !time.Now().Before(n.avoided) {
+			a.leader = n
+			return
 		}
 	}
-	if n := a.hinted[address]; n != nil {
-		return n
-	}
-	if len(a.hinted) == maxHinted {
-		clear(a.hinted)
-	}
-	n := newNode(address)
-	a.hinted[address] = n
-	return n
 }
 
 // turn makes the next attempt go elsewhere. unreachable says that the node gave
@@ -136,9 +114,6 @@ func (a *nodes) turn(n *node, unreachable bool) {
 	}
 	if unreachable {
 		n.avoided = time.Now().Add(avoidance)
-		if a.hinted[n.url] == n {
-			n.avoided = time.Now().Add(hintedAvoidance)
-		}
 		n.down()
 		n.up, n.down = context.WithCancel(context.Background())
 	}

@@ -33,6 +33,13 @@ func WithLabels(labels map[string]string) Option {
 // some wait.
 func WithHTTPClient(client *http.Client) Option { return func(c *Client) { c.http = *client } }
 
+// WithCredential makes the Client send what bearer gives, if it is not "", as a bearer
+// token, to the endpoints and nowhere else. It is called before every attempt, from
+// several goroutines, and must not block; so credentials can be renewed.
+func WithCredential(bearer func() string) Option {
+	return func(c *Client) { c.credential = bearer }
+}
+
 // WithLogger makes the Client log failed attempts (debug) and lost sessions
 // (warn). By default it logs nothing.
 func WithLogger(logger *slog.Logger) Option { return func(c *Client) { c.log = logger } }

@@ -23,13 +23,14 @@ func TestErrorTaxonomy(t *testing.T) {
 		defer c.Close(t.Context())
 		held := mustLock(t, other, "x")
 
-		_, err := c.TryLock(t.Context(), "x")
+		_, err := c.TryAcquire(t.Context(), "x")
 		check(t, "try", err, []error{ErrNotAcquired, ErrHeld}, []error{ErrUnavailable, ErrLost, context.DeadlineExceeded})
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		var soon context.Context
 		start := time.Now()
-		_, err = c.Lock(ctx, "x")
+		_, err = c.Acquire(ctx, "x")
 		check(t, "wait elapsed", err, []error{ErrNotAcquired, context.DeadlineExceeded}, []error{ErrUnavailable, ErrLost})
 		if took := time.Since(start); took < time.Minute || took > time.Minute+cancelTimeout {
 			t.Errorf("waiting for a minute took %v", took)
@@ -38,31 +39,58 @@ func TestErrorTaxonomy(t *testing.T) {
 			t.Error("it still stands in the queue")
 		}
 
-		_, err = c.Lock(t.Context(), "a\x00b")
+		_, err = c.Acquire(t.Context(), "a\x00b")
 		check(t, "bad name", err, []error{ErrNotAcquired, ErrInvalid}, []error{ErrUnavailable})
 
-		_, err = c.Release(t.Context(), transport.ReleaseRequest{Session: held.session.id, Request: 99})
+		n.mu.Lock()
+		n.answer = func(_, path string, _ []byte) (int, any) {
+			if path == "/v1/acquire" {
+				return 1, &transport.Error{Status: 409, Code: ErrDeadlock, Applied: transport.AppliedNo, Cycle: []transport.Step{{Task: "t"}}}
+			}
+			return 0, nil
+		}
+		n.mu.Unlock()
+		_, err = c.Acquire(t.Context(), "x")
+		check(t, "deadlock", err, []error{ErrNotAcquired, ErrDeadlock}, []error{ErrHeld, ErrUnavailable})
+		if problem := (*transport.Error)(nil); !errors.As(err, &problem) || len(problem.Cycle) != 1 {
+			t.Errorf("the refusal has no cycle: %v", err)
+		}
+		n.mu.Lock()
+		n.answer = nil
+		n.mu.Unlock()
+		n.setAll(mute)
+		soon, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Acquire(soon, "y")
+		check(t, "no answer", err, []error{ErrNotAcquired, ErrUnavailable, ErrUnknownOutcome, context.DeadlineExceeded}, []error{ErrHeld, ErrLost})
+		n.setAll(healthy)
+		time.Sleep(3 * time.Second)
+		if held, waiting := n.state("y"); held || waiting != 0 {
+			t.Error("an acquire without an answer left something behind")
+		}
+
+		_, err = c.Calls().Release(t.Context(), transport.ReleaseRequest{Session: held.session.id, Request: 99})
 		check(t, "release of nothing", err, []error{ErrNotHeld}, []error{ErrUnavailable, ErrLost})
-		_, err = c.Renew(t.Context(), transport.RenewRequest{Session: "nobody"})
+		_, err = c.Calls().Renew(t.Context(), transport.RenewRequest{Session: "nobody"})
 		check(t, "renew of nothing", err, []error{ErrSessionGone}, []error{ErrUnavailable})
 
 		n.setAll(refusing)
 		start = time.Now()
-		_, err = c.Cluster(t.Context())
+		_, err = c.Calls().Cluster(t.Context())
 		check(t, "no node", err, []error{ErrUnavailable}, []error{ErrNotAcquired, ErrLost})
 		if took := time.Since(start); took > patience+time.Second {
 			t.Errorf("a call without a deadline took %v", took)
 		}
-		_, err = c.TryLock(t.Context(), "x")
+		_, err = c.TryAcquire(t.Context(), "x")
 		check(t, "try, no node", err, []error{ErrNotAcquired, ErrUnavailable}, []error{ErrHeld})
-		soon, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		soon, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err = c.Lock(soon, "x")
+		_, err = c.Acquire(soon, "x")
 		check(t, "lock, no node", err, []error{ErrNotAcquired, ErrUnavailable, context.DeadlineExceeded}, []error{ErrHeld})
 		time.Sleep(time.Minute)
-		check(t, "lost", held.Err(), []error{ErrLost}, []error{ErrReleased})
+		check(t, "lost", held.Err(), []error{ErrLost, ReasonUnreachable}, []error{ErrReleased, ReasonExpired, ReasonClusterChanged})
 		n.setAll(healthy)
-		check(t, "closed", func() error { c.Close(t.Context()); _, err := c.Lock(t.Context(), "x"); return err }(), []error{ErrNotAcquired, ErrClosed}, nil)
+		check(t, "closed", func() error { c.Close(t.Context()); _, err := c.Acquire(t.Context(), "x"); return err }(), []error{ErrNotAcquired, ErrClosed}, nil)
 	})
 }
 
@@ -125,7 +153,7 @@ func TestRepeatsOnlyWhatIsSafe(t *testing.T) {
 				n.answer = c.answer
 				client := n.client(t)
 				defer mustClose(t, client)
-				_, err := client.Acquire(t.Context(), c.request, c.key)
+				_, err := client.Calls().Acquire(t.Context(), c.request, c.key)
 				want := 1
 				if c.repeated {
 					want = 2
@@ -157,9 +185,9 @@ func TestNoHotLoop(t *testing.T) {
 			n.setAll(refusing)
 			for range 20 {
 				go func() {
-					if lock, err := c.Lock(t.Context(), "x"); err == nil {
+					if lock, err := c.Acquire(t.Context(), "x"); err == nil {
 						r.got <- time.Now()
-						_ = lock.Unlock(t.Context())
+						_ = lock.Release(t.Context())
 					}
 				}()
 			}
@@ -217,7 +245,7 @@ func TestServerThatAnswersTooSoon(t *testing.T) {
 			defer mustClose(t, c)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if _, err := c.Lock(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := c.Acquire(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if got := len(n.requests("/v1/acquire", time.Time{})); got > 45 || got < 10 {
@@ -227,8 +255,8 @@ func TestServerThatAnswersTooSoon(t *testing.T) {
 	}
 }
 
-// TestUnlockWithoutCluster is A14 and A17.
-func TestUnlockWithoutCluster(t *testing.T) {
+// TestReleaseWithoutCluster is A14 and A17.
+func TestReleaseWithoutCluster(t *testing.T) {
 	for _, f := range []fault{refusing, hanging} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNetwork()
@@ -238,11 +266,11 @@ func TestUnlockWithoutCluster(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			start := time.Now()
-			if err := lock.Unlock(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: Unlock: %v", f, err)
+			if err := lock.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: Release: %v", f, err)
 			}
 			if took := time.Since(start); took > 1200*time.Millisecond {
-				t.Errorf("%s: Unlock took %v", f, took)
+				t.Errorf("%s: Release took %v", f, took)
 			}
 			if lock.Held() || !kept.Held() {
 				t.Errorf("%s: held %t, the other %t", f, lock.Held(), kept.Held())
@@ -254,8 +282,8 @@ func TestUnlockWithoutCluster(t *testing.T) {
 			if held, _ := n.state("x"); held {
 				t.Errorf("%s: still locked", f)
 			}
-			if err := lock.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: a second Unlock: %v", f, err)
+			if err := lock.Release(t.Context()); err != nil {
+				t.Errorf("%s: a second Release: %v", f, err)
 			}
 			if again := mustLock(t, c, "x"); !again.Held() || !kept.Held() {
 				t.Errorf("%s: the Client is of no more use", f)
@@ -276,7 +304,7 @@ func TestUnlockWithoutCluster(t *testing.T) {
 }
 
 // TestNothingAfterRelease is A11: with answers that come late, nothing is sent
-// for a grant after its Unlock, and nothing at all after Close.
+// for a grant after its Release, and nothing at all after Close.
 func TestNothingAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
@@ -284,7 +312,7 @@ func TestNothingAfterRelease(t *testing.T) {
 		n.delay = func() time.Duration { return time.Duration(turn.Add(37)%250) * time.Millisecond }
 		c := n.client(t, WithTTL(3*time.Second))
 		for range 200 {
-			if err := mustLock(t, c, "x").Unlock(t.Context()); err != nil {
+			if err := mustLock(t, c, "x").Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -322,7 +350,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 			mustLock(t, other, "x")
 			mustLock(t, c, "y")
 			result := make(chan error, 1)
-			go func() { _, err := c.Lock(t.Context(), "x"); result <- err }()
+			go func() { _, err := c.Acquire(t.Context(), "x"); result <- err }()
 			time.Sleep(time.Second)
 			n.setAll(f)
 			time.Sleep(10 * time.Second)
@@ -390,7 +418,7 @@ func TestWorkThatPanics(t *testing.T) {
 			cancel()
 			<-ctx.Done()
 			if held, _ := n.state("x"); !held {
-				t.Error("unlocked before the work was over")
+				t.Error("released before the work was over")
 			}
 			return broken
 		})
@@ -427,7 +455,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	defer mustClose(t, c)
 	refusals := 0
 	for range 2000 {
-		if _, err := c.Acquire(t.Context(), transport.AcquireRequest{Name: "x", Owner: "o"}, ""); err != nil {
+		if _, err := c.Calls().Acquire(t.Context(), transport.AcquireRequest{Name: "x", Owner: "o"}, ""); err != nil {
 			refusals++
 		}
 	}
@@ -447,6 +475,7 @@ func TestNewRefuses(t *testing.T) {
 		{"another scheme", []string{"ftp://h"}, nil},
 		{"a credential", []string{"http://user:secret@h"}, nil},
 		{"a query", []string{"http://h?token=x"}, nil},
+		{"a path", []string{"http://h/pawl"}, nil},
 		{"TTL too short", []string{"http://h"}, []Option{WithTTL(499 * time.Millisecond)}},
 		{"TTL of 0", []string{"http://h"}, []Option{WithTTL(0)}},
 		{"TTL negative", []string{"http://h"}, []Option{WithTTL(-time.Second)}},

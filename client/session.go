@@ -21,6 +21,7 @@ type session struct {
 	mu         sync.Mutex
 	ttl        time.Duration
 	deadline   time.Duration // on the lease clock
+	missed     bool          // a renewal has failed since the last one that was answered
 	ended      error
 	lastNumber uint64
 	unfinished map[uint64]*Lock // by request number; nil while there is no grant
@@ -50,6 +51,21 @@ func (s *session) extend(sent, lease time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deadline = max(s.deadline, sent+safely(lease))
+	s.missed = false
+}
+
+// failing says whether renewals fail, or are not answered.
+func (s *session) failing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed || s.deadline-s.client.now() < s.ttl/3
+}
+
+// miss notes that an attempt to renew has failed.
+func (s *session) miss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed = true
 }
 
 // left gives how long the lease lasts; not more than 0 means that it is over.
@@ -87,7 +103,8 @@ func (s *session) end(reason error) {
 	locks := 0
 	for _, lock := range s.unfinished {
 		if lock != nil {
-			lock.loseLocked(reason)
+			lock.endLocked(reason)
+			lock.step.end()
 			locks++
 		}
 	}
@@ -135,7 +152,7 @@ func (s *session) renew(ctx context.Context) bool {
 	s.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, s.left())
 	defer cancel()
-	answer, err := do[transport.RenewRequest, transport.RenewResponse](bounded, s.client, call{path: "/v1/renew", repeatable: true, renewal: true}, request)
+	answer, err := do[transport.RenewRequest, transport.RenewResponse](bounded, s.client, call{path: "/v1/renew", repeatable: true, renewal: true, failed: s.miss}, request)
 	switch {
 	case err == nil:
 		s.extend(answer.sent, duration(answer.body.LeaseMS))
@@ -144,6 +161,7 @@ func (s *session) renew(ctx context.Context) bool {
 	case errors.Is(err, transport.ErrSessionGone):
 		s.end(&LostError{Reason: ReasonExpired})
 	default:
+		s.miss()
 		s.usable()
 		s.client.log.Debug("renewal failed", "error", err)
 	}
@@ -159,9 +177,9 @@ func (s *session) noteLost(lost []transport.LostHold) {
 			if lock == nil || lock.tokens[hold.Name] != hold.Token {
 				continue
 			}
-			lock.loseLocked(&LostError{Reason: hold.Reason, By: hold.By})
+			lock.endLocked(lostAsTold(hold))
 			if len(lock.names) == 1 {
-				delete(s.unfinished, number) // nothing is left of it; the next done tells the server that we know
+				s.finishLocked(number) // nothing is left of it; the next done tells the server that we know
 			}
 		}
 	}
@@ -189,11 +207,18 @@ func (s *session) doneLocked() uint64 {
 func (s *session) finish(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.finishLocked(number)
+}
+
+func (s *session) finishLocked(number uint64) {
+	if lock := s.unfinished[number]; lock != nil {
+		lock.step.end()
+	}
 	delete(s.unfinished, number)
 }
 
 // owe takes over a release or cancel that has failed or that nobody waits for,
-// so that a lock whose Unlock failed does not stay locked as long as the session
+// so that a lock whose Release failed does not stay locked as long as the session
 // lives on for others (A17).
 func (s *session) owe(d debt) {
 	s.mu.Lock()
@@ -226,7 +251,7 @@ func (s *session) settle() {
 		s.mu.Unlock()
 		var err error
 		if next.lock != nil {
-			err = next.lock.release(s.alive)
+			err = next.lock.giveBack(s.alive)
 		} else {
 			err = s.cancel(s.alive, next.number)
 		}

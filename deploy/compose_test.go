@@ -265,7 +265,7 @@ func (c *cluster) awaitReady() {
 	for _, name := range names {
 		cl := c.client(name)
 		c.eventually(name+" is ready", func() error {
-			_, err := cl.Health(c.t.Context(), "readyz")
+			_, err := cl.Calls().Health(c.t.Context(), "readyz")
 			return err
 		})
 	}
@@ -273,7 +273,7 @@ func (c *cluster) awaitReady() {
 
 func (c *cluster) leader() string {
 	c.t.Helper()
-	answer, err := c.client("n1").Cluster(c.t.Context())
+	answer, err := c.client("n1").Calls().Cluster(c.t.Context())
 	if err != nil || !slices.Contains(names, answer.Leader) {
 		c.t.Fatalf("the leader is %q: %v", answer.Leader, err)
 	}
@@ -283,7 +283,7 @@ func (c *cluster) leader() string {
 // acquire takes a lock through one node for longer than the test runs.
 func (c *cluster) acquire(through, lock, owner string) transport.AcquireResponse {
 	c.t.Helper()
-	answer, err := c.client(through).Acquire(c.t.Context(), transport.AcquireRequest{Name: lock, Owner: owner, TTLMS: 3_600_000}, "key-of-"+owner)
+	answer, err := c.client(through).Calls().Acquire(c.t.Context(), transport.AcquireRequest{Name: lock, Owner: owner, TTLMS: 3_600_000}, "key-of-"+owner)
 	if err != nil || !answer.Granted {
 		c.t.Fatalf("acquiring %s through %s: %+v, %v", lock, through, answer, err)
 	}
@@ -292,7 +292,7 @@ func (c *cluster) acquire(through, lock, owner string) transport.AcquireResponse
 
 func (c *cluster) release(through string, grant transport.AcquireResponse) {
 	c.t.Helper()
-	if _, err := c.client(through).Release(c.t.Context(), transport.ReleaseRequest{Session: grant.Session, Token: grant.Token}); err != nil {
+	if _, err := c.client(through).Calls().Release(c.t.Context(), transport.ReleaseRequest{Session: grant.Session, Token: grant.Token}); err != nil {
 		c.t.Fatalf("releasing through %s: %v", through, err)
 	}
 }
@@ -300,7 +300,7 @@ func (c *cluster) release(through string, grant transport.AcquireResponse) {
 // mustBeHeld checks, by a linearizable read through one node, that the lock has its one holder still.
 func (c *cluster) mustBeHeld(through, lock string, grant transport.AcquireResponse) {
 	c.t.Helper()
-	answer, err := c.client(through).GetLock(c.t.Context(), lock)
+	answer, err := c.client(through).Calls().GetLock(c.t.Context(), lock)
 	if err != nil || len(answer.Holders) != 1 || answer.Holders[0].Token != grant.Token {
 		c.t.Fatalf("%s, granted with token %d, reads through %s: %+v, %v", lock, grant.Token, through, answer.Holders, err)
 	}

@@ -17,7 +17,7 @@ func (p *program) clusterCommand() *cobra.Command {
 		Short: "Show the nodes, who leads, and how many failures are tolerated",
 		Args:  cobra.NoArgs,
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
-			answer, err := c.Cluster(ctx)
+			answer, err := c.Calls().Cluster(ctx)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ without a majority is alive and must not be restarted), or with --ready whether 
 			if ready {
 				which = "readyz"
 			}
-			answer, err := c.Health(ctx, which)
+			answer, err := c.Calls().Health(ctx, which)
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func (p *program) transferCommand() *cobra.Command {
 			if len(args) > 0 {
 				request.To = args[0]
 			}
-			answer, err := c.Transfer(ctx, request)
+			answer, err := c.Calls().Transfer(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ cluster was formed on new disks). All holds, waits and sessions end: whoever hol
 			if !yes && p.interactive() && !confirmed(p.stdin, p.stderr, "End all holds, waits and sessions of this cluster?") {
 				return errors.New("nothing was done")
 			}
-			answer, err := c.Raise(ctx, request)
+			answer, err := c.Calls().Raise(ctx, request)
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ import (
 const eventsStart = 10 * time.Second
 
 func (p *program) eventsCommand() *cobra.Command {
-	which := client.EventsQuery{Start: eventsStart}
+	which := client.WatchQuery{Start: eventsStart}
 	command := &cobra.Command{
 		Use:   "events",
 		Short: "Follow what happens, one line an event",
@@ -26,7 +26,7 @@ When a node stops it goes on at another, where it was. A "reset" line says that 
 what is held and waited for then is what "pawl locks" shows.`,
 		Args: cobra.NoArgs,
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
-			for event, err := range c.Events(ctx, which) {
+			for event, err := range c.Watch(ctx, which) {
 				switch {
 				case err != nil && ctx.Err() != nil:
 					return nil // being interrupted is how this ends

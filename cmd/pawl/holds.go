@@ -52,7 +52,7 @@ new one. The lock has a new token then.`,
 			if err := request.Validate(); err != nil {
 				return err
 			}
-			answer, err := c.Convert(ctx, request)
+			answer, err := c.Calls().Convert(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ which it was given. What guards a resource for good is that the resource refuses
 			if err := (&transport.CheckRequest{Name: args[0], Token: token}).Validate(); err != nil {
 				return err
 			}
-			answer, err := c.Check(ctx, args[0], token)
+			answer, err := c.Calls().Check(ctx, args[0], token)
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ and may work on until then: only what checks the token is safe. --lock-delay kee
 			if !yes && p.interactive() && !confirmed(p.stdin, p.stderr, question) {
 				return errors.New("nothing was done")
 			}
-			answer, err := c.ForceRelease(ctx, request)
+			answer, err := c.Calls().ForceRelease(ctx, request)
 			if err != nil {
 				return err
 			}

@@ -62,14 +62,14 @@ func TestHolds(t *testing.T) {
 	defer c.Close(context.Background())
 	session := func(owner string) string {
 		t.Helper()
-		s, err := c.OpenSession(t.Context(), transport.SessionRequest{Owner: owner, TTLMS: 3_600_000, Labels: map[string]string{"zone": "b", "app": "x"}})
+		s, err := c.Calls().OpenSession(t.Context(), transport.SessionRequest{Owner: owner, TTLMS: 3_600_000, Labels: map[string]string{"zone": "b", "app": "x"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s.Session
 	}
 	ask := func(session, task, name string, number uint64) (transport.AcquireResponse, error) {
-		return c.Acquire(t.Context(), transport.AcquireRequest{Name: name, Session: session, Task: task, Request: number, WaitMS: 1}, "")
+		return c.Calls().Acquire(t.Context(), transport.AcquireRequest{Name: name, Session: session, Task: task, Request: number, WaitMS: 1}, "")
 	}
 	first, second, third := session("first"), session("second"), session("third")
 	for i, r := range []struct {

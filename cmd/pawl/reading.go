@@ -32,7 +32,7 @@ func (p *program) locksCommand() *cobra.Command {
 		Short: "List the locks that are held or waited for",
 		Args:  cobra.NoArgs,
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
-			answer, err := c.ListLocks(ctx, which)
+			answer, err := c.Calls().ListLocks(ctx, which)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (p *program) lockCommand() *cobra.Command {
 		Short: "Show one lock: who holds it, who waits, and who held it before",
 		Args:  cobra.ExactArgs(1),
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, args []string) error {
-			answer, err := c.GetLock(ctx, args[0])
+			answer, err := c.Calls().GetLock(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (p *program) sessionsCommand() *cobra.Command {
 		Short: "List the sessions",
 		Args:  cobra.NoArgs,
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, _ []string) error {
-			answer, err := c.ListSessions(ctx, owner, page)
+			answer, err := c.Calls().ListSessions(ctx, owner, page)
 			if err != nil {
 				return err
 			}

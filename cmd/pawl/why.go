@@ -80,7 +80,7 @@ type whyReader struct {
 
 // index finds out who waits for what.
 func (w *whyReader) index(ctx context.Context) error {
-	page, err := w.client.ListLocks(ctx, client.LocksQuery{Waiting: true, Page: client.Page{Limit: whyWaited}})
+	page, err := w.client.Calls().ListLocks(ctx, client.LocksQuery{Waiting: true, Page: client.Page{Limit: whyWaited}})
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (w *whyReader) get(ctx context.Context, name string) (transport.LockRespons
 	if lock, known := w.read[name]; known {
 		return lock, nil
 	}
-	lock, err := w.client.GetLock(ctx, name)
+	lock, err := w.client.Calls().GetLock(ctx, name)
 	if err == nil {
 		w.read[name] = lock
 	}

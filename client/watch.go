@@ -37,8 +37,8 @@ type Event struct {
 	transport.EventData
 }
 
-// EventsQuery says which events to follow. The zero value asks for all from now on.
-type EventsQuery struct {
+// WatchQuery says which events to follow. The zero value asks for all from now on.
+type WatchQuery struct {
 	Prefix string // only of locks whose names begin like this, and of what concerns all
 	After  string // the ID of an event: what comes after it
 
@@ -47,7 +47,7 @@ type EventsQuery struct {
 	Start time.Duration
 }
 
-// Events follows what happens, in the order of the log, without end: when a node
+// Watch follows what happens, in the order of the log, without end: when a node
 // stops or breaks off, it goes on at another where it was, missing nothing and
 // repeating nothing. The error that is not nil is the last: it is the cause of
 // ctx's end, ErrClosed, or a refusal that matches a code of package transport.
@@ -57,7 +57,7 @@ type EventsQuery struct {
 // the state, and leave out the events whose Index is not above the index of what
 // was read (the header Pawl-Index). Whoever takes events more slowly than they
 // come may get it at any time.
-func (c *Client) Events(ctx context.Context, which EventsQuery) iter.Seq2[Event, error] {
+func (c *Client) Watch(ctx context.Context, which WatchQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := c.bounded(ctx, call{path: "/v1/events"})
 		defer cancel()
@@ -71,7 +71,7 @@ func (c *Client) Events(ctx context.Context, which EventsQuery) iter.Seq2[Event,
 	}
 }
 
-// follower is one loop over Events.
+// follower is one loop over Watch.
 type follower struct {
 	client *Client
 	prefix string
@@ -138,9 +138,9 @@ func (f *follower) read(ctx context.Context, target *node) error {
 	if f.prefix != "" {
 		query.Set("prefix", f.prefix)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.url+"/v1/events?"+query.Encode(), nil)
+	request, err := c.request(ctx, target, call{method: http.MethodGet, path: "/v1/events", query: query}, nil)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
+		return err
 	}
 	if f.place != "" {
 		request.Header.Set(transport.HeaderLastEventID, f.place)
@@ -150,6 +150,7 @@ func (f *follower) read(ctx context.Context, target *node) error {
 		return fmt.Errorf("sending to %s: %w", target.url, err)
 	}
 	defer response.Body.Close()
+	c.answeredBy(response.Header.Get(transport.HeaderCluster))
 	c.nodes.leads(response.Header.Get(transport.HeaderLeader))
 	if response.StatusCode != http.StatusOK {
 		return transport.ReadError(response)

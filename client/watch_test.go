@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-lock/pawl/transport"
 )
 
-// reader collects what Events tells until its context ends.
+// reader collects what Watch tells until its context ends.
 type reader struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -26,12 +26,12 @@ type reader struct {
 	err error
 }
 
-func readEvents(c *client.Client, which client.EventsQuery) *reader {
+func readWatch(c *client.Client, which client.WatchQuery) *reader {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &reader{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		for event, err := range c.Events(ctx, which) {
+		for event, err := range c.Watch(ctx, which) {
 			r.mu.Lock()
 			if err == nil {
 				r.got = append(r.got, event)
@@ -81,24 +81,24 @@ func oneClient(t *testing.T, c *pawltest.Cluster, nodes ...int) *client.Client {
 	return k
 }
 
-// TestEventsWhileNodesGo follows events while every node in turn is stopped, crashes or is cut off: each event is told once,
+// TestWatchWhileNodesGo follows events while every node in turn is stopped, crashes or is cut off: each event is told once,
 // in order, and the loop ends only when its caller wants.
-func TestEventsWhileNodesGo(t *testing.T) {
+func TestWatchWhileNodesGo(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		worker := connect(t, c, "worker")
 		defer worker.close()
 		k := oneClient(t, c, 0, 1, 2)
 		defer k.Close(context.Background())
-		r := readEvents(k, client.EventsQuery{Prefix: "x/", After: "0.0"})
+		r := readWatch(k, client.WatchQuery{Prefix: "x/", After: "0.0"})
 		var want []string
 		work := func() {
 			t.Helper()
 			name := fmt.Sprint("x/", len(want))
-			l, err := worker.Lock(context.Background(), name)
+			l, err := worker.Acquire(context.Background(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Unlock(context.Background()); err != nil {
+			if err := l.Release(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, "granted "+name, "released "+name)
@@ -136,29 +136,29 @@ func TestEventsWhileNodesGo(t *testing.T) {
 	})
 }
 
-// TestEventsEnd checks the ends of the loop: by leaving it, by Close, by a refusal.
-func TestEventsEnd(t *testing.T) {
+// TestWatchEnd checks the ends of the loop: by leaving it, by Close, by a refusal.
+func TestWatchEnd(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		worker := connect(t, c, "worker")
 		defer worker.close()
-		if _, err := worker.Lock(context.Background(), "x"); err != nil {
+		if _, err := worker.Acquire(context.Background(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		k := oneClient(t, c, 0, 1, 2)
 		short, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		for event, err := range k.Events(short, client.EventsQuery{After: "0.0"}) {
+		for event, err := range k.Watch(short, client.WatchQuery{After: "0.0"}) {
 			if err != nil || event.Kind != transport.EventSessionOpened || event.ID == "" || event.Index == 0 || event.Owner != "worker" {
 				t.Errorf("told was %+v %v", event, err)
 			}
 			break
 		}
-		for _, err := range k.Events(short, client.EventsQuery{After: "nonsense"}) {
+		for _, err := range k.Watch(short, client.WatchQuery{After: "nonsense"}) {
 			if !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("a place that is none: %v", err)
 			}
 		}
-		r := readEvents(k, client.EventsQuery{})
+		r := readWatch(k, client.WatchQuery{})
 		time.Sleep(time.Second)
 		if err := k.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -169,13 +169,13 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
-// TestEventsLeaveASilentNode cuts the node off that tells, without so much as a broken connection: another is asked when even
+// TestWatchLeaveASilentNode cuts the node off that tells, without so much as a broken connection: another is asked when even
 // its comments have not come.
-func TestEventsLeaveASilentNode(t *testing.T) {
+func TestWatchLeaveASilentNode(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		k := oneClient(t, c, 0, 1, 2)
 		defer k.Close(context.Background())
-		r := readEvents(k, client.EventsQuery{After: "0.0"})
+		r := readWatch(k, client.WatchQuery{After: "0.0"})
 		time.Sleep(5 * time.Second)
 		c.Network.Isolate(c.Name(0))
 		time.Sleep(5 * time.Second)
@@ -189,20 +189,20 @@ func TestEventsLeaveASilentNode(t *testing.T) {
 	})
 }
 
-// TestEventsStart checks that a first node is not looked for for ever when the caller says so, and a later one is.
-func TestEventsStart(t *testing.T) {
+// TestWatchStart checks that a first node is not looked for for ever when the caller says so, and a later one is.
+func TestWatchStart(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		k := oneClient(t, c, 0)
 		defer k.Close(context.Background())
 		c.Network.Isolate(c.Name(0))
 		began := time.Now()
-		r := readEvents(k, client.EventsQuery{Start: 10 * time.Second})
+		r := readWatch(k, client.WatchQuery{Start: 10 * time.Second})
 		<-r.done
 		if took := time.Since(began); !errors.Is(r.err, client.ErrUnavailable) || took < 10*time.Second || took > 15*time.Second {
 			t.Errorf("after %v: %v", took, r.err)
 		}
 		c.Network.Rejoin(c.Name(0))
-		r = readEvents(k, client.EventsQuery{After: "0.0", Start: 10 * time.Second})
+		r = readWatch(k, client.WatchQuery{After: "0.0", Start: 10 * time.Second})
 		time.Sleep(5 * time.Second)
 		c.Network.Isolate(c.Name(0))
 		time.Sleep(10 * time.Minute)
@@ -214,9 +214,9 @@ func TestEventsStart(t *testing.T) {
 	})
 }
 
-// TestEventsOfAnotherCluster puts another cluster in the place of the one that was followed: the caller is told so, not
+// TestWatchOfAnotherCluster puts another cluster in the place of the one that was followed: the caller is told so, not
 // that cluster's events in the place of those it asked for.
-func TestEventsOfAnotherCluster(t *testing.T) {
+func TestWatchOfAnotherCluster(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		work := func(count int) {
 			for i := range count {
@@ -225,7 +225,7 @@ func TestEventsOfAnotherCluster(t *testing.T) {
 		}
 		k := oneClient(t, c, 0, 1, 2)
 		defer k.Close(context.Background())
-		r := readEvents(k, client.EventsQuery{After: "0.0"})
+		r := readWatch(k, client.WatchQuery{After: "0.0"})
 		work(3)
 		r.wait(t, 3)
 		for i := range c.Size() {
@@ -249,9 +249,9 @@ func TestEventsOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// TestEventsAreFollowedOnOneConnection checks that a client which listens costs the cluster one stream, and nothing while it
+// TestWatchAreFollowedOnOneConnection checks that a client which listens costs the cluster one stream, and nothing while it
 // is quiet.
-func TestEventsAreFollowedOnOneConnection(t *testing.T) {
+func TestWatchAreFollowedOnOneConnection(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
 		counted := &countingTransport{RoundTripper: c.ClientAt("counted").Transport}
 		k, err := client.New([]string{c.URL(1)}, client.WithHTTPClient(&http.Client{Transport: counted}))
@@ -259,7 +259,7 @@ func TestEventsAreFollowedOnOneConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer k.Close(context.Background())
-		r := readEvents(k, client.EventsQuery{})
+		r := readWatch(k, client.WatchQuery{})
 		time.Sleep(10 * time.Minute)
 		if paths := counted.asked(); len(paths) != 1 || !strings.HasPrefix(paths[0], "/v1/events") {
 			t.Errorf("in ten minutes it asked for %v", paths)
