@@ -41,7 +41,7 @@ func newNode(address string) *node {
 type nodes struct {
 	mu        sync.Mutex
 	endpoints []*node
-	next      int // of endpoints, when no leader is known
+	next      int   // of endpoints, when no leader is known
 	leader    *node // one of endpoints
 }
 

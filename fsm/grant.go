@@ -123,6 +123,7 @@ func (s *State) grant(r *request) {
 	}
 	s.setWaitDeadline(r, never)
 	s.untask(r)
+	waited := s.clock - r.since
 	r.granted, r.try, r.since, r.wall = true, false, s.clock, s.wall
 	if r.maxHold != 0 {
 		s.setWaitDeadline(r, s.clock+r.maxHold)
@@ -135,7 +136,7 @@ func (s *State) grant(r *request) {
 	if v.nature != natureNamed {
 		s.setDeadline(v, s.clock+v.ttl)
 	}
-	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
+	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r), Waited: waited})
 	s.note(r, NoticeGranted, "", "")
 }
 

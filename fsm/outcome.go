@@ -128,6 +128,7 @@ type Event struct {
 	Request Seq
 	Grant   *Grant // EventGranted
 	Code    Code   // EventEnded: SessionGone, Held or Cancelled
+	Waited  uint64 // EventGranted: ms since it was asked for
 }
 
 // EventKind says what an event tells.

@@ -298,11 +298,11 @@ func (s *State) Counts() (locks, sessions, holds, waits int) {
 // SessionAlive reports whether the session with this number can still be renewed.
 func (s *State) SessionAlive(number uint64) bool { return !s.gone(s.peekSession(number)) }
 
-// SessionTTL returns a session's TTL in ms, 0 when it is gone.
-func (s *State) SessionTTL(number uint64) uint64 {
+// SessionLease returns a session's TTL and how much of it is left, in ms; both are 0 when it is gone.
+func (s *State) SessionLease(number, now uint64) (ttl, left uint64) {
 	v := s.peekSession(number)
 	if s.gone(v) {
-		return 0
+		return 0, 0
 	}
-	return v.ttl
+	return v.ttl, remaining(v, now)
 }

@@ -122,7 +122,11 @@ func (n *Node) forward(ctx context.Context, c *call, hostport, incarnation strin
 			out.Header.Set(h, v)
 		}
 	}
-	return n.port.HTTPClient(hostport, incarnation).Do(out)
+	response, err := n.port.HTTPClient(hostport, incarnation).Do(out)
+	if err != nil && c.Err() == nil { // else the caller has gone
+		n.metrics.peerFailed(peerForward)
+	}
+	return response, err
 }
 
 // forwardError says what became of a request that the leader gave no answer to: nothing, when no connection was had or

@@ -11,6 +11,7 @@ import (
 type hub struct {
 	mu      sync.Mutex
 	waiters map[fsm.Seq]map[*waiter]struct{}
+	callers int // all of them
 }
 
 // waiter is one caller. Several may wait for one request.
@@ -42,14 +43,17 @@ func (h *hub) register(request fsm.Seq, repeatable bool) *waiter {
 		h.waiters[request] = set
 	}
 	set[w] = struct{}{}
+	h.callers++
 	return w
 }
 
+// forget takes a waiter out, once.
 func (h *hub) forget(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.waiters[w.request]
 	delete(set, w)
+	h.callers--
 	if len(set) == 0 {
 		delete(h.waiters, w.request)
 	}
@@ -101,9 +105,5 @@ func (h *hub) fail(err error, all bool) {
 func (h *hub) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for _, set := range h.waiters {
-		n += len(set)
-	}
-	return n
+	return h.callers
 }

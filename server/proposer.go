@@ -54,11 +54,12 @@ type proposer struct {
 	landed   chan error    // an entry was answered
 	ended    chan struct{} // run has returned: what is still queued is nobody's
 	broken   func()        // called when a stamp no longer counts
+	full     func()        // called when a request is refused because the queue is full
 }
 
 func newProposer(n *Node, begin uint64, broken func()) *proposer {
 	return &proposer{
-		begin: begin, since: time.Now(), replica: n.replica, machine: n.machine, wrote: &n.wrote, broken: broken,
+		begin: begin, since: time.Now(), replica: n.replica, machine: n.machine, wrote: &n.wrote, broken: broken, full: n.metrics.queueFull.Inc,
 		commands: make(chan *proposal, maxQueue), renewals: make(chan *proposal, maxQueue), landed: make(chan error, maxInFlight),
 		ended: make(chan struct{}),
 	}
@@ -76,6 +77,7 @@ func (p *proposer) propose(ctx context.Context, x *proposal) answer {
 	select {
 	case queue <- x:
 	default:
+		p.full()
 		return answer{err: fmt.Errorf("%w: %w", replica.ErrNotApplied, errQueueFull)}
 	}
 	select {
