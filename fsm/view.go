@@ -306,3 +306,16 @@ func (s *State) SessionTTL(number uint64) uint64 {
 	}
 	return v.ttl
 }
+
+// Begin returns the index of the current begin-term entry.
+func (s *State) Begin() uint64 { return s.begin }
+
+// Unrepeatable calls f with the session of every wait whose caller gave neither number nor key; once for each lock.
+func (s *State) Unrepeatable(f func(session ID)) {
+	s.queue.Ascend(func(p place) bool {
+		if v := s.peekSession(s.peekRequest(p.seq).session); v.nature == natureOwn {
+			f(v.id)
+		}
+		return true
+	})
+}
