@@ -110,3 +110,9 @@ func (n *Node) PostForwarded(ctx context.Context, to *Node, path, body string) (
 	err = errors.Join(err, json.Unmarshal(answer, &problem), response.Body.Close())
 	return response.StatusCode, problem.Code, err
 }
+
+// Queued is how many requests wait in this node's state, once for each lock.
+func (n *Node) Queued() (count int) {
+	n.machine.Read(func(s *fsm.State) { _, _, _, count = s.Counts() })
+	return count
+}
