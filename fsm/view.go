@@ -311,9 +311,14 @@ func (s *State) SessionTTL(number uint64) uint64 {
 func (s *State) Begin() uint64 { return s.begin }
 
 // Unrepeatable calls f with the session of every wait whose caller gave neither number nor key; once for each lock.
-func (s *State) Unrepeatable(f func(session ID)) {
+func (s *State) Unrepeatable(f func(id ID)) {
+	var request request // keys to look objects up with: a new one each time would cost more than the rest
+	var session session
 	s.queue.Ascend(func(p place) bool {
-		if v := s.peekSession(s.peekRequest(p.seq).session); v.nature == natureOwn {
+		request.seq = p.seq
+		r, _ := s.requests.Get(&request)
+		session.number = r.session
+		if v, _ := s.sessions.Get(&session); v.nature == natureOwn {
 			f(v.id)
 		}
 		return true

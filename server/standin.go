@@ -221,7 +221,7 @@ func (k *claims) takeOrphans() (orphans []*claim) {
 // takeBack ends a wait whose call has ended without an answer that its caller can have got, and a grant that nobody can have
 // been told of.
 func (n *Node) takeBack(l *leadership, c *claim) {
-	if l.claims.end(c) {
+	if l.ctx.Err() == nil && l.claims.end(c) {
 		n.work.Go(func() { n.endClaim(l, c) })
 	}
 }

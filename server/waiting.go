@@ -18,11 +18,8 @@ type wait struct {
 	locks   int       // how many it asks for
 	until   time.Time // its caller's time
 
-	under *leadership // of a wait that somebody stands in for: whose claims it is in
+	under *leadership // of a wait without number or key: in whose claims it is
 }
-
-// repeatable reports whether its caller can ask again, by number or key.
-func (w wait) repeatable() bool { return w.session != 0 || w.keyed }
 
 // await waits until a queued request is granted or over, the caller's time has passed or it has gone away.
 func (n *Node) await(c *call, what wait, a answer) (reply, error) {
@@ -65,7 +62,7 @@ func (n *Node) await(c *call, what wait, a answer) (reply, error) {
 			}
 			return n.endWait(c, what, a)
 		case <-n.draining:
-			if what.repeatable() {
+			if what.under == nil {
 				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "this node is stopping: repeat the request with the same number or key, its place is kept")
 			}
 			if c.forwarded {
