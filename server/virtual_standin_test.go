@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-lock/pawl/fsm"
 	"github.com/pawl-lock/pawl/server/pawltest"
+	"github.com/pawl-lock/pawl/transport"
 )
 
 // keyless has one caller without number or key wait for a lock at a node.
@@ -338,6 +340,30 @@ func TestClientsCannotNameWaits(t *testing.T) {
 			if g, err := readGrant(a, time.Now()); err != nil || w.caller().giveBack(g) != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// A node sees the grant of a wait that it claimed as leader, but another leadership has begun by then, for which nobody has
+// claimed it: that one may take it back, so nobody is told of it.
+func TestGrantOfAnotherLeadershipIsNotTold(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		leader := w.Node(w.Leader())
+		began := leader.Stamp()
+		acquire := &fsm.Acquire{ID: fsm.ID{1}, Owner: "o", TTL: 60_000, Wait: 60_000, Locks: []fsm.Want{{Name: "a", Mode: fsm.Exclusive}}}
+		result, err := leader.PutEntry(w.ctx, &fsm.Entry{Stamp: began, Commands: []fsm.Command{acquire}})
+		if err != nil || result.Outcomes[0].Grant == nil {
+			t.Fatalf("%+v %v", result, err)
+		}
+		request := result.Outcomes[0].Request
+		if err := leader.AwaitClaimed(w.ctx, began.Begin, request); err != nil {
+			t.Errorf("under its own leadership: %v", err)
+		}
+		if err := leader.PutBegin(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := leader.AwaitClaimed(w.ctx, began.Begin, request); !errors.Is(err, transport.ErrUnknownOutcome) {
+			t.Errorf("under another: %v", err)
 		}
 	})
 }
