@@ -306,3 +306,21 @@ func (s *State) SessionLease(number, now uint64) (ttl, left uint64) {
 	}
 	return v.ttl, remaining(v, now)
 }
+
+// Begin returns the index of the current begin-term entry.
+func (s *State) Begin() uint64 { return s.begin }
+
+// Unrepeatable calls f with the session of every wait whose caller gave neither number nor key; once for each lock.
+func (s *State) Unrepeatable(f func(id ID)) {
+	var request request // keys to look objects up with: a new one each time would cost more than the rest
+	var session session
+	s.queue.Ascend(func(p place) bool {
+		request.seq = p.seq
+		r, _ := s.requests.Get(&request)
+		session.number = r.session
+		if v, _ := s.sessions.Get(&session); v.nature == natureOwn {
+			f(v.id)
+		}
+		return true
+	})
+}

@@ -18,6 +18,8 @@ type leadership struct {
 	begin    uint64
 	proposer *proposer
 	rounds   *replica.Rounds
+	claims   *claims
+	ctx      context.Context // ends with it
 }
 
 var errLeadershipLost = errors.New("leadership was lost")
@@ -98,14 +100,16 @@ func (n *Node) atWork(ctx context.Context, l *leadership) {
 	defer cancel(errLeadershipLost)
 	l.proposer = newProposer(n, l.begin, func() { cancel(errStaleStamp) })
 	l.rounds = n.replica.NewRounds(ctx, l.term, roundLimit, n.askTerm)
+	l.ctx, l.claims = ctx, n.findOrphans() // before anything is written under this leadership
 	var working sync.WaitGroup
 	working.Go(func() { l.proposer.run(ctx) })
+	working.Go(func() { n.endOrphans(l) })
 	n.leader.Store(l)
 	n.log.Info("leading", "term", l.term, "begin", l.begin)
 	<-ctx.Done()
 	n.leader.Store(nil)
 	working.Wait()
-	n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errLeadershipLost), false)
+	n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errLeadershipLost))
 	n.log.Info("no longer leading", "term", l.term, "reason", context.Cause(ctx))
 }
 

@@ -26,6 +26,7 @@ type Node struct {
 	machine *fsm.Machine
 	replica *replica.Replica
 	hub     *hub
+	turns   *turns
 	history *history
 	events  *eventLog
 	readers readers // of events
@@ -75,7 +76,7 @@ func Start(config Config) (*Node, error) {
 		}
 	}
 	n := &Node{
-		config: config, log: config.Logger, hub: newHub(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
+		config: config, log: config.Logger, hub: newHub(), turns: newTurns(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
 		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
 	}
@@ -100,6 +101,7 @@ func Start(config Config) (*Node, error) {
 // never blocks, and never asks how many callers there are that want to know.
 func (n *Node) applied(r *fsm.Result) {
 	n.hub.applied(r)
+	n.turns.applied(r)
 	n.history.applied(r)
 	n.events.applied(r)
 	n.metrics.applied.count(r)
@@ -294,7 +296,7 @@ func (n *Node) Crash() {
 	n.end(func() error {
 		close(n.draining)
 		n.cancel(errStopping)
-		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping), true)
+		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping))
 		err := errors.Join(n.api.Close(), n.peers.Close(), n.replica.Shutdown(context.Background()), n.port.Close())
 		n.work.Wait()
 		return err

@@ -38,6 +38,8 @@ type call struct {
 	reads     bool   // changes nothing, so nothing is lost when it is given up
 	index     uint64 // log index that the answer reflects; handlers set it
 	streams   bool   // it is answered for as long as the caller likes
+
+	standIn *standIn // set for a wait without number or key
 }
 
 // reply is what a handler answers.
@@ -114,6 +116,11 @@ func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)
 			return nil, badField(transport.HeaderIdempotencyKey, "is for acquires without a session and their cancel")
 		} else if err := decode(body, P(message)); err != nil {
 			return nil, err
+		}
+		if a, ok := any(message).(*transport.AcquireRequest); ok && a.Session == "" && c.key == "" && a.WaitMS > 0 {
+			if err := standInFor(c, time.Duration(a.WaitMS)*time.Millisecond); err != nil {
+				return nil, err
+			}
 		}
 		return func(c *call) (reply, error) { return run(n, c, message) }, nil
 	}}
@@ -286,6 +293,16 @@ func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
 	if n.stopping() && !route.here {
 		return reply{}, transport.NewError(transport.ErrShuttingDown, "this node is stopping")
 	}
+	for {
+		out, err := n.try(w, c, route, run)
+		if !n.again(c, err) {
+			return out, c.standIn.lastWord(err)
+		}
+	}
+}
+
+// try carries a request out, here or at the leader.
+func (n *Node) try(w http.ResponseWriter, c *call, route route, run handler) (reply, error) {
 	if !route.here && c.query.Get("consistency") != "stale" && n.leader.Load() == nil {
 		leads, err := n.passOn(w, c)
 		if !leads {
