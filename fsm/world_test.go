@@ -121,7 +121,7 @@ func (r *worldRun) check() error {
 // for both take them in the order of their names.
 func worldKey(s *State) (key string, sessions map[uint64]string) {
 	place := map[Seq]int{}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if !r.granted || !r.converts() {
 			place[r.seq] = len(place)
 		}
@@ -136,7 +136,7 @@ func worldKey(s *State) (key string, sessions map[uint64]string) {
 	for _, v := range items(s.sessions) {
 		sessions[v.number] = fmt.Sprintf("%d %d %v", v.nature, left(v.deadline), v.tomb)
 	}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if r.granted && r.converts() {
 			continue // only its number is left
 		}
@@ -186,7 +186,7 @@ func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
 				add(parseCommand(fmt.Sprintf("acquire #%d %d %s", v.number, n, a), nil))
 			}
 		}
-		for _, r := range items(s.requests) {
+		for _, r := range allRequests(s) {
 			if r.session == v.number && (!r.granted || !r.converts()) {
 				w.movesOf(s, r, n, add)
 			}
