@@ -129,7 +129,7 @@ func (s *State) queueUp(v *session, r *request, wait uint64) Outcome {
 		s.queue.ReplaceOrInsert(r.place(i))
 		s.walk.ReplaceOrInsert(l.number)
 	}
-	s.requests.ReplaceOrInsert(r)
+	s.requests.ReplaceOrInsert(filed{r.seq, r})
 	s.owned.ReplaceOrInsert(ownership{v.number, r.number, r.seq})
 	s.look.ReplaceOrInsert(r.order())
 	v.waits++
@@ -171,8 +171,8 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	if out.Code != OK && out.Code != Queued {
 		return
 	}
-	r, found := s.requests.Get(&request{seq: out.Request})
-	found = found && !s.over(r) // what is gone is not answered, though the work of taking it apart may be left over (R3)
+	r := s.peekRequest(out.Request)
+	found := r != nil && !s.over(r) // what is gone is not answered, though the work of taking it apart may be left over (R3)
 	switch {
 	case !found && a.Session != 0 && s.gone(s.peekSession(a.Session)): // closed, or raised, in the same entry
 		*out = Outcome{Code: SessionGone}
@@ -259,8 +259,8 @@ func (s *State) settleConvert(c *Convert, out *Outcome) {
 	if out.Code != OK && out.Code != Queued {
 		return
 	}
-	r, found := s.requests.Get(&request{seq: out.Request})
-	found = found && !s.over(r)
+	r := s.peekRequest(out.Request)
+	found := r != nil && !s.over(r)
 	switch {
 	case !found && s.gone(s.peekSession(c.Session)):
 		*out = Outcome{Code: SessionGone}

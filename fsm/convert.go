@@ -99,7 +99,7 @@ func (s *State) startConversion(v *session, c *Convert, seq Seq) Outcome {
 		}
 	} else {
 		r.try = false
-		s.requests.ReplaceOrInsert(r)
+		s.requests.ReplaceOrInsert(filed{seq, r})
 		s.owned.ReplaceOrInsert(ownership{v.number, r.number, seq})
 		s.bound(l, c.Want) // from now on, as nobody with another limit may come in between
 		v.waits++

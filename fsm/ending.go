@@ -200,7 +200,7 @@ func (s *State) end(r *request, why ending) {
 func (s *State) forget(v *session, r *request) {
 	s.untask(r)
 	s.owned.Delete(ownership{r.session, r.number, r.seq})
-	s.requests.Delete(r)
+	s.requests.Delete(filed{seq: r.seq})
 	if r.number != 0 {
 		v.finish(r.number, r.number)
 	}

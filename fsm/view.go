@@ -57,7 +57,7 @@ type SessionInfo struct {
 }
 
 func (s *State) holder(p place, name string, now uint64) Holder {
-	r, _ := s.requests.Get(&request{seq: p.seq})
+	r := s.peekRequest(p.seq)
 	v := s.peekSession(r.session)
 	h := Holder{
 		Name: name, Session: v.id, Owner: v.owner, Task: r.task, Trace: r.trace, Mode: p.mode, Limit: p.limit,
@@ -171,7 +171,7 @@ func (s *State) Lock(name string, now uint64, limit int) LockInfo {
 }
 
 func (s *State) waiter(p place, position int, now uint64) Waiter {
-	r, _ := s.requests.Get(&request{seq: p.seq})
+	r := s.peekRequest(p.seq)
 	v := s.peekSession(r.session)
 	w := Waiter{
 		Session: v.id, Owner: v.owner, Task: r.task, Mode: p.mode, Limit: p.limit,
@@ -229,9 +229,9 @@ type Position struct {
 
 // Request tells where the request at seq stands, counting places up to limit.
 func (s *State) Request(seq Seq, limit int) Progress {
-	r, found := s.requests.Get(&request{seq: seq})
+	r := s.peekRequest(seq)
 	switch {
-	case !found || s.over(r):
+	case r == nil || s.over(r):
 		return Progress{}
 	case r.granted:
 		return Progress{Grant: s.grantOf(r)}
