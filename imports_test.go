@@ -65,6 +65,17 @@ func TestStateMachineHasNoOutsideWorld(t *testing.T) {
 	t.Fatal("there is no package fsm")
 }
 
+// The client must not bring any module into its users' programs.
+func TestClientNeedsOnlyTheStandardLibrary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./client").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{module + "/transport", module + "/client"}) {
+		t.Errorf("client needs %v", got)
+	}
+}
+
 type goPackage struct {
 	ImportPath string
 	GoFiles    []string

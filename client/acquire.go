@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -146,11 +147,15 @@ func (c *Client) acquire(ctx context.Context, names []string, waits bool, option
 	for _, option := range options {
 		option(request)
 	}
+	began := time.Now()
 	lock, err := c.acquireRequest(ctx, request, waits)
 	if err != nil {
-		return nil, fmt.Errorf("acquiring %.100q: %w: %w", names, ErrNotAcquired, err)
+		err = fmt.Errorf("acquiring %.100q: %w: %w", names, ErrNotAcquired, err)
 	}
-	return lock, nil
+	if c.hooks.Acquire != nil {
+		c.hooks.Acquire(slices.Clone(names), time.Since(began), err)
+	}
+	return lock, err
 }
 
 func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireRequest, waits bool) (*Lock, error) {
@@ -274,6 +279,7 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 		return nil, s.ended
 	}
 	s.unfinished[request.Request] = lock
+	lock.watchLoss(s.client.hooks.Lost)
 	if answer.body.HoldMS != nil {
 		lock.boundLocked(answer.sent + safely(duration(*answer.body.HoldMS)))
 	}

@@ -90,6 +90,9 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		began := time.Now()
 		result.sent = c.now()
 		err := c.attempt(ctx, up, target, spec, body, &received)
+		if c.hooks.Attempt != nil {
+			c.hooks.Attempt(Attempt{Path: spec.path, Endpoint: target.url, Took: time.Since(began), Err: err})
+		}
 		verdict := judge(err, spec)
 		if verdict.served {
 			c.calls.succeeded()
@@ -239,6 +242,11 @@ func (c *Client) request(ctx context.Context, target *node, spec call, body []by
 	}
 	if spec.key != "" {
 		request.Header.Set(transport.HeaderIdempotencyKey, spec.key)
+	}
+	if c.traceparent != nil {
+		if trace := c.traceparent(ctx); trace != "" {
+			request.Header.Set("Traceparent", trace)
+		}
 	}
 	if c.credential != nil {
 		if bearer := c.credential(); bearer != "" {

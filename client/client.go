@@ -18,14 +18,17 @@ const closeTimeout = 2 * time.Second
 // Client talks to one Pawl cluster. It is safe for concurrent use and must be
 // closed.
 type Client struct {
-	owner      string
-	labels     map[string]string
-	ttl        time.Duration
-	http       http.Client
-	pool       *http.Transport // the default one, which is ours to close
-	log        *slog.Logger
-	credential func() string        // nil for none
-	now        func() time.Duration // the lease clock; see the package's clock rule
+	owner  string
+	labels map[string]string
+	ttl    time.Duration
+	http   http.Client
+	pool   *http.Transport // the default one, which is ours to close
+	log    *slog.Logger
+	now    func() time.Duration // the lease clock; see the package's clock rule
+
+	hooks       Hooks
+	credential  func() string                // nil for none
+	traceparent func(context.Context) string // nil for none
 
 	nodes    *nodes
 	calls    *pace // of everything but renewals

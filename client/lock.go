@@ -186,7 +186,8 @@ func (l *Lock) endLocked(reason error) {
 }
 
 // Release gives the lock back. From its beginning the lock does not count as held,
-// whatever the outcome. It blocks until the server has confirmed it or ctx ends.
+// whatever the outcome. It blocks until the server has confirmed it or ctx ends; with
+// the lock's own context, which ends at once, for up to 2 s.
 // After an error it may be called again; the Client goes on trying by itself too,
 // until the session ends. Release of a lock that was lost answers with its
 // LostError, and once confirmed Release does nothing more.
@@ -199,6 +200,12 @@ func (l *Lock) Release(ctx context.Context) error {
 
 func (l *Lock) release(ctx context.Context) error {
 	s := l.session
+	if under, _ := ctx.Value(stepKey{}).(*step); under == l.step {
+		// The lock's own context, which ends right here and must not end the release.
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		ctx = bounded
+	}
 	s.usable()
 	s.mu.Lock()
 	if l.overdueLocked() && !errors.Is(l.err, ErrReleased) {

@@ -6,7 +6,10 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/pawl-lock/pawl/transport"
 )
@@ -15,7 +18,8 @@ import (
 type Option func(*Client)
 
 // WithOwner says who holds the locks, as people shall read it: 1 to 256 bytes
-// without control characters. The default is host:pid.
+// without control characters. The default is
+// host/program:pid.
 func WithOwner(owner string) Option { return func(c *Client) { c.owner = owner } }
 
 // WithTTL sets how long the session outlives its last renewal: 500 ms to 24 h,
@@ -61,12 +65,25 @@ func defaults() *Client {
 	}
 }
 
+// defaultOwner says where to look at three in the morning: on which host, which
+// program, which of its processes.
 func defaultOwner() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%.200s:%d", host, os.Getpid())
+	return fmt.Sprintf("%s/%s:%d", plain(host, 120), plain(filepath.Base(os.Args[0]), 100), os.Getpid())
+}
+
+// plain gives what can stand in an owner of the text, at most so many bytes.
+func plain(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // defaultTransport keeps as many connections as there are calls at a time in

@@ -152,7 +152,11 @@ func (s *session) renew(ctx context.Context) bool {
 	s.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, s.left())
 	defer cancel()
+	began := time.Now()
 	answer, err := do[transport.RenewRequest, transport.RenewResponse](bounded, s.client, call{path: "/v1/renew", repeatable: true, renewal: true, failed: s.miss}, request)
+	if s.client.hooks.Renewal != nil {
+		s.client.hooks.Renewal(time.Since(began), err)
+	}
 	switch {
 	case err == nil:
 		s.extend(answer.sent, duration(answer.body.LeaseMS))

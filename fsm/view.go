@@ -312,12 +312,10 @@ func (s *State) Begin() uint64 { return s.begin }
 
 // Unrepeatable calls f with the session of every wait whose caller gave neither number nor key; once for each lock.
 func (s *State) Unrepeatable(f func(id ID)) {
-	var request request // keys to look objects up with: a new one each time would cost more than the rest
-	var session session
+	var session session // a key to look sessions up with: a new one each time would cost more than the rest
 	s.queue.Ascend(func(p place) bool {
-		request.seq = p.seq
-		r, _ := s.requests.Get(&request)
-		session.number = r.session
+		waiting, _ := s.requests.Get(filed{seq: p.seq})
+		session.number = waiting.r.session
 		if v, _ := s.sessions.Get(&session); v.nature == natureOwn {
 			f(v.id)
 		}
