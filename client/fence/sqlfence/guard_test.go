@@ -17,6 +17,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/pawl-lock/pawl/client/fence"
+	"github.com/pawl-lock/pawl/client/fence/fencetest"
 	"github.com/pawl-lock/pawl/client/fence/sqlfence"
 )
 
@@ -425,5 +426,64 @@ func TestStore(t *testing.T) {
 		if sqlfence.Tx(t.Context()) != nil {
 			t.Error("a transaction out of nowhere")
 		}
+	})
+}
+
+// TestKit: what every kit must refuse, for each way of writing.
+func TestKit(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		const content = "SELECT body, fence_token, fence_sequence FROM document WHERE id = 1"
+		read := func(ctx context.Context, db *sql.DB, query string) (string, fence.Stamp, error) {
+			var body string
+			var token, sequence int64
+			err := db.QueryRowContext(ctx, query).Scan(&body, &token, &sequence)
+			if errors.Is(err, sql.ErrNoRows) {
+				err = nil
+			}
+			return body, fence.FromMark(token, sequence), err
+		}
+		document := func(t *testing.T) (*sql.DB, *sqlfence.Guard) {
+			db, guard := account(t, d)
+			db.SetMaxIdleConns(9)
+			for _, statement := range []string{"DROP TABLE IF EXISTS document",
+				"CREATE TABLE document (id INTEGER NOT NULL PRIMARY KEY, body VARCHAR(100) NOT NULL, fence_token BIGINT NOT NULL, fence_sequence BIGINT NOT NULL)"} {
+				if _, err := db.Exec(statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return db, guard
+		}
+		t.Run("Put", func(t *testing.T) {
+			fencetest.Run(t, 20, func(t *testing.T) fencetest.Resource {
+				db, guard := document(t)
+				return fencetest.Resource{
+					Write: func(ctx context.Context, stamp fence.Stamp, content string) error {
+						row := sqlfence.Row{Table: "document", Key: []sqlfence.Column{{"id", 1}}, Set: []sqlfence.Column{{"body", content}}}
+						return inTx(db, nil, func(tx *sql.Tx) error { return guard.Put(ctx, tx, row, stamp) })
+					},
+					Read: func(ctx context.Context) (string, fence.Stamp, error) { return read(ctx, db, content) },
+				}
+			})
+		})
+		t.Run("Store", func(t *testing.T) {
+			fencetest.Run(t, 20, func(t *testing.T) fencetest.Resource {
+				db, guard := document(t)
+				if _, err := db.Exec("INSERT INTO document VALUES (1, '', 0, 0)"); err != nil {
+					t.Fatal(err)
+				}
+				store := guard.Store(db, nil)
+				return fencetest.Resource{
+					Write: func(ctx context.Context, stamp fence.Stamp, content string) error {
+						return store(ctx, "x", stamp, func(ctx context.Context) error {
+							_, err := sqlfence.Tx(ctx).ExecContext(ctx, "UPDATE document SET body = '"+content+"' WHERE id = 1")
+							return err
+						})
+					},
+					Read: func(ctx context.Context) (string, fence.Stamp, error) {
+						return read(ctx, db, "SELECT body, m.fence_token, m.fence_sequence FROM document JOIN pawl_marks m ON m.name = 'x'")
+					},
+				}
+			})
+		})
 	})
 }
