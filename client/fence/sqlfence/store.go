@@ -13,7 +13,7 @@ type txKey struct{}
 // Store makes a fence.Store of the database, for kits that have no storage of their own: each write runs in a transaction of
 // its own with these options (nil for the database's default), after Check, and finds it with Tx. When write fails,
 // nothing is kept. The database's errors are handed on: nothing is tried again here.
-func (g *Guard) Store(db *sql.DB, options *sql.TxOptions) func(ctx context.Context, name string, stamp fence.Stamp, write func(context.Context) error) error {
+func (g *Guard) Store(db *sql.DB, options *sql.TxOptions) fence.Store {
 	return func(ctx context.Context, name string, stamp fence.Stamp, write func(context.Context) error) error {
 		tx, err := db.BeginTx(ctx, options)
 		if err != nil {
