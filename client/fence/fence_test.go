@@ -154,3 +154,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		resource fence.Resource
+		first    string
+	}{
+		{fence.Resource{Transactions: true, CompareAndSet: true, OwnService: true}, "sqlfence.Guard.Check"},
+		{fence.Resource{CompareAndSet: true, OwnService: true}, "sqlfence.Guard.Update"},
+		{fence.Resource{OwnProcess: true, OwnService: true}, "fence.Guard"},
+		{fence.Resource{OwnService: true}, "httpfence"},
+	} {
+		if fit := c.resource.Fit(); fit.Kits[0] != c.first || fit.Advice == "" {
+			t.Errorf("%+v: %+v", c.resource, fit)
+		}
+	}
+	if fit := (fence.Resource{}).Fit(); len(fit.Kits) != 0 || fit.Advice == "" {
+		t.Errorf("what cannot be fenced: %+v", fit)
+	}
+}

@@ -1,8 +1,12 @@
 package boltfence_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -75,8 +79,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// What is rolled back, by an error or a panic, leaves neither mark nor content; what is committed is there for
-// whoever opens the file next.
+// What is rolled back, by an error or a panic, leaves neither mark nor content; what is committed
+// is there for whoever opens the file next.
 func TestMarkAndContentGoTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db := open(t, path)
@@ -113,6 +117,66 @@ func TestMarkAndContentGoTogether(t *testing.T) {
 	r = resource(open(t, path))
 	fencetest.Expect(t, r, fencetest.Exclusive(41, 1))
 	fencetest.Refused(t, r.Write(t.Context(), fencetest.Exclusive(33, 2), "late"), fencetest.Exclusive(33, 2), fencetest.Exclusive(41, 1))
+}
+
+// TestKilledProcess kills a real process among its writes: what it had confirmed is there, and mark
+// and content belong together.
+func TestKilledProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	for range 10 {
+		command := exec.Command(os.Args[0])
+		command.Env = append(os.Environ(), "BOLTFENCE_WRITER="+path)
+		out, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, confirmed := bufio.NewScanner(out), fence.Stamp{}
+		for count := 0; lines.Scan(); {
+			if confirmed, err = fence.Parse(lines.Text()); err != nil {
+				t.Errorf("the writer said %s", lines.Text())
+			}
+			if count++; count == 5 {
+				_ = command.Process.Kill() // it writes on until this arrives; what it has said is still read
+			}
+		}
+		_ = command.Wait()
+		db := open(t, path)
+		content, mark, err := resource(db).Read(t.Context())
+		if err != nil || content != mark.String() || confirmed.Above(mark) || confirmed == (fence.Stamp{}) {
+			t.Fatalf("there is %q with mark %v (%v), and %v was confirmed", content, mark, err, confirmed)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writer writes until it is killed and says what is done, a stamp a line.
+func writer(path string) error {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 20 * time.Second})
+	if err != nil {
+		return err
+	}
+	r := resource(db)
+	_, newest, err := r.Read(context.Background())
+	for err == nil {
+		newest = fencetest.Exclusive(newest.Token+1, newest.Sequence+1)
+		if err = r.Write(context.Background(), newest, newest.String()); err == nil {
+			fmt.Println(newest)
+		}
+	}
+	return err
+}
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv("BOLTFENCE_WRITER"); path != "" {
+		fmt.Println("error:", writer(path))
+		return
+	}
+	os.Exit(m.Run())
 }
 
 func TestRefusals(t *testing.T) {

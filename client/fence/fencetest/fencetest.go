@@ -1,5 +1,5 @@
-// Package fencetest tests a fencing kit against its real storage: what every kit must
-// refuse, and what must stay true when many write at once. It is for the tests of kits.
+// Package fencetest tests a fencing kit against its real storage: what every kit must refuse, and
+// what must stay true when many write at once. It is for the tests of kits.
 package fencetest
 
 import (
@@ -93,7 +93,8 @@ func suspendedHolder(t *testing.T, r Resource) {
 	Refused(t, r.Write(t.Context(), Exclusive(41, 2), "overtaken"), Exclusive(41, 2), Exclusive(41, 3))
 	Expect(t, r, Exclusive(41, 3))
 
-	// Numbers are compared as numbers: as text, 9 is above 10. And what a float cannot tell apart is told apart.
+	// Numbers are compared as numbers: as text, 9 is above 10. And what a float cannot tell apart
+	// is told apart.
 	write(t, r, Exclusive(99, 9))
 	write(t, r, Exclusive(99, 10))
 	write(t, r, Exclusive(100, 1))
@@ -130,8 +131,8 @@ func invalid(t *testing.T, r Resource) {
 }
 
 // race has eight holders write at once while somebody watches: content and mark belong together at
-// every moment, and the mark never goes back. The largest stamp of all is always
-// allowed, so it must be there in the end.
+// every moment, and the mark never goes back. The largest stamp of all is always allowed, so it
+// must be there in the end.
 func race(t *testing.T, r Resource, rounds int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

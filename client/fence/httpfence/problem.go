@@ -54,9 +54,9 @@ func writeProblem(w http.ResponseWriter, p problem) {
 // maxProblem bounds what is read of a refusal, in bytes: anybody may have written it.
 const maxProblem = 64 << 10
 
-// Refused gives the *fence.StaleError of an answer that refuses the stamp, and nil for any other answer (also
-// for a 412 that is not this package's). For a 412 it reads the body, without
-// closing it.
+// Refused gives the *fence.StaleError of an answer that refuses the stamp, and nil for any other
+// answer (also for a 412 that is not this package's). For a 412 it reads the body, without closing
+// it.
 func Refused(response *http.Response) error {
 	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if response.StatusCode != http.StatusPreconditionFailed || mediaType != transport.TypeProblem {

@@ -6,15 +6,15 @@ import (
 	"github.com/pawl-lock/pawl/client/fence"
 )
 
-// Transport adds the stamp that the request's context carries as a header; a request without one goes out
-// as it is. It is safe for concurrent use when Base is. Every request needs a stamp of its own: a second one with the same
-// exclusive stamp is refused as a repeated write.
+// Transport adds the stamp that the request's context carries as a header; a request without one
+// goes out as it is. It is safe for concurrent use when Base is. Every request needs a stamp of its
+// own: a second one with the same exclusive stamp is refused as a repeated write.
 type Transport struct {
 	Base http.RoundTripper // nil is http.DefaultTransport
 }
 
-// RoundTrip implements http.RoundTripper. A stamp that is none (the hold is gone) is an
-// error that matches fence.ErrInvalid, and nothing is sent.
+// RoundTrip implements http.RoundTripper. A stamp that is none (the hold is gone) is an error that
+// matches fence.ErrInvalid, and nothing is sent.
 func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	base := t.Base
 	if base == nil {

@@ -56,7 +56,8 @@ func content(t *testing.T, db *bbolt.DB) (all string) {
 func TestOutcomes(t *testing.T) {
 	db := open(t)
 	broken := errors.New("broken")
-	// A refusal by something else that handling writes to is a failure, and says nothing about this message.
+	// A refusal by something else that handling writes to is a failure, and says nothing about this
+	// message.
 	elsewhere := &fence.StaleError{Offered: fencetest.Exclusive(41, 2), Newest: fencetest.Exclusive(41, 2)}
 	for _, c := range []struct {
 		stamp fence.Stamp
@@ -138,8 +139,9 @@ func TestKit(t *testing.T) {
 	})
 }
 
-// TestRedelivery runs a log that is delivered at least once, from any earlier place at any moment, to a consumer that fails now and
-// then before and after its commit: every message is handled once, in order.
+// TestRedelivery runs a log that is delivered at least once, from any earlier place at any moment,
+// to a consumer that fails now and then before and after its commit: every message is handled once,
+// in order.
 func TestRedelivery(t *testing.T) {
 	for range 5 {
 		seed := rand.Uint64()

@@ -17,8 +17,9 @@ const MarkHeader = "X-Amz-Meta-Pawl-Stamp"
 // MaxObject bounds what Get reads, in bytes, as it is held in memory.
 const MaxObject = 64 << 20
 
-// HTTP is a Bucket that speaks S3's REST protocol, as far as the kit needs it. S3 takes conditional writes over TLS or
-// signed only: a Client whose Transport signs (Signature Version 4) must bring that along.
+// HTTP is a Bucket that speaks S3's REST protocol, as far as the kit needs it. S3 takes conditional
+// writes over TLS or signed only: a Client whose Transport signs (Signature Version 4) must bring
+// that along.
 type HTTP struct {
 	URL    string       // of the bucket, without query: https://bucket.s3.eu-central-1.amazonaws.com
 	Client *http.Client // nil is http.DefaultClient. It should have a timeout
@@ -108,7 +109,8 @@ func (h HTTP) do(ctx context.Context, method, key string, header http.Header, co
 	return client.Do(request)
 }
 
-// wantOK gives an error for any status but 200. What the store says about it is for who operates it.
+// wantOK gives an error for any status but 200. What the store says about it is for who operates
+// it.
 func wantOK(response *http.Response) error {
 	switch response.StatusCode {
 	case http.StatusOK:

@@ -19,8 +19,8 @@ var (
 	// ErrChanged is given by a Bucket: the condition was not met, or another write was going on
 	// (S3's 409 ConditionalRequestConflict). Nothing was written.
 	ErrChanged = errors.New("objectfence: the object has changed")
-	// ErrUnknown: it is not known whether the object was written, as the answer was lost. A Bucket gives it
-	// to be asked again; Write gives it when it has asked often enough.
+	// ErrUnknown: it is not known whether the object was written, as the answer was lost. A Bucket
+	// gives it to be asked again; Write gives it when it has asked often enough.
 	ErrUnknown = errors.New("objectfence: the outcome is unknown")
 	// ErrContended: others have changed the object before each of the attempts. Nothing was
 	// written.
@@ -29,15 +29,16 @@ var (
 	ErrUnmarked = errors.New("objectfence: the object has no mark")
 )
 
-// Bucket is what the kit asks of an object store, for a client library to be put behind; HTTP is one that needs
-// none. An implementation must be safe for concurrent use. Marks are short ASCII text
-// for the object's metadata.
+// Bucket is what the kit asks of an object store, for a client library to be put behind; HTTP is
+// one that needs none. An implementation must be safe for concurrent use. Marks are short ASCII
+// text for the object's metadata.
 type Bucket interface {
-	// Head gives the object's ETag, as it is to be sent with If-Match, and its mark, "" when it has none; ErrNotFound.
+	// Head gives the object's ETag, as it is to be sent with If-Match, and its mark, "" when it has
+	// none; ErrNotFound.
 	Head(ctx context.Context, key string) (etag, mark string, err error)
 	// Put replaces content and mark together if the ETag is still match; when match is "", if there
-	// is no object. It gives ErrChanged (on 412, on 409, and on 404 for a match) or
-	// ErrUnknown; any other error says that nothing was written and trying again is of no use.
+	// is no object. It gives ErrChanged (on 412, on 409, and on 404 for a match) or ErrUnknown; any
+	// other error says that nothing was written and trying again is of no use.
 	Put(ctx context.Context, key string, content []byte, mark, match string) error
 	// Get gives content and mark of one moment; ErrNotFound.
 	Get(ctx context.Context, key string) (content []byte, mark string, err error)
@@ -46,12 +47,12 @@ type Bucket interface {
 // Objects fences the objects of a bucket. It is safe for concurrent use.
 type Objects struct {
 	Bucket Bucket
-	// Plain stores content without a first line. It is safe only where every write changes
-	// the ETag even if it writes the same content again, which is not so in S3: see the
-	// package's documentation.
+	// Plain stores content without a first line. It is safe only where every write changes the ETag
+	// even if it writes the same content again, which is not so in S3: see the package's
+	// documentation.
 	Plain bool
-	// Adopt takes an object without a mark for one that no holder has written yet. Read gives it as it
-	// is.
+	// Adopt takes an object without a mark for one that no holder has written yet. Read gives it as
+	// it is.
 	Adopt bool
 }
 
@@ -62,9 +63,11 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// Write replaces the object if the stamp is allowed. It looks, compares, and writes on the condition that nothing has
-// changed; if something has, it looks again, at most 20 times with growing pauses. An answer that was lost it looks
-// for, too. Errors: a *fence.StaleError (with ErrUnknown when an attempt may have been in time before that), fence.ErrInvalid, ErrUnmarked, ErrContended, ErrUnknown, the context's, or the bucket's.
+// Write replaces the object if the stamp is allowed. It looks, compares, and writes on the
+// condition that nothing has changed; if something has, it looks again, at most 20 times with
+// growing pauses. An answer that was lost it looks for, too. Errors: a *fence.StaleError (with
+// ErrUnknown when an attempt may have been in time before that), fence.ErrInvalid, ErrUnmarked,
+// ErrContended, ErrUnknown, the context's, or the bucket's.
 func (o Objects) Write(ctx context.Context, key string, stamp fence.Stamp, content []byte) error {
 	if err := stamp.Validate(); err != nil {
 		return err
@@ -80,7 +83,9 @@ func (o Objects) Write(ctx context.Context, key string, stamp fence.Stamp, conte
 			return errors.Join(unknown, fmt.Errorf("looking at object %q: %w", key, err))
 		}
 		var newest fence.Stamp
-		if err == nil {
+		if err != nil {
+			etag = ""
+		} else {
 			var writer string
 			if newest, writer, err = o.parse(text); err != nil {
 				return errors.Join(unknown, fmt.Errorf("object %q: %w", key, err))
@@ -93,7 +98,8 @@ func (o Objects) Write(ctx context.Context, key string, stamp fence.Stamp, conte
 			return errors.Join(unknown, err) // the lost attempt may have been in time
 		}
 		if unknown != nil && stamp.Shared && etag != match {
-			// Others of the period have written since: before or after the attempt, if it came to anything?
+			// Others of the period have written since: before or after the attempt, if it came to
+			// anything?
 			return unknown
 		}
 		if match = etag; stamp.Above(newest) { // a shared one may be allowed without being above
@@ -153,7 +159,8 @@ func (o Objects) parse(text string) (newest fence.Stamp, writer string, err erro
 	return newest, writer, nil
 }
 
-// pause waits before an attempt that is not the first, a random time so that those who met do not meet again.
+// pause waits before an attempt that is not the first, a random time so that those who met do not
+// meet again.
 func pause(ctx context.Context, attempt int) error {
 	if attempt == 0 {
 		return nil

@@ -74,7 +74,8 @@ func TestKitWithLostAnswers(t *testing.T) {
 				if !stamp.Shared || !errors.Is(err, objectfence.ErrUnknown) || errors.Is(err, fence.ErrStale) {
 					return err
 				}
-				// Shared stamps have no number to be looked for. Here all of a period write the same.
+				// Shared stamps have no number to be looked for. Here all of a period write the
+				// same.
 			}
 		}
 		return r
@@ -97,8 +98,9 @@ func (s *slow) Put(ctx context.Context, key string, content []byte, mark, match 
 	return s.Bucket.Put(ctx, key, content, mark, match)
 }
 
-// TestSuspendedBetweenComparingAndWriting: the new holder writes the very content that was there. S3's ETag does not
-// change then, so without a first line the late write is taken and the mark goes back.
+// TestSuspendedBetweenComparingAndWriting: the new holder writes the very content that was there.
+// S3's ETag does not change then, so without a first line the late write is taken and the mark goes
+// back.
 func TestSuspendedBetweenComparingAndWriting(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -148,7 +150,8 @@ func TestSuspendedBetweenComparingAndWriting(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: an answer that was lost is looked for; only where others came between is the outcome unknown.
+// TestLostAnswer: an answer that was lost is looked for; only where others came between is the
+// outcome unknown.
 func TestLostAnswer(t *testing.T) {
 	s := newStore()
 	bucket := s.serve(t)
@@ -191,7 +194,8 @@ func TestLostAnswer(t *testing.T) {
 	if err := write(fencetest.Exclusive(33, 4)); !errors.Is(err, fence.ErrStale) || !errors.Is(err, objectfence.ErrUnknown) {
 		t.Errorf("overwritten by a newer holder: %v", err)
 	}
-	// Another of the same shared period has: it must not be overwritten by a write that may be older.
+	// Another of the same shared period has: it must not be overwritten by a write that may be
+	// older.
 	s.after = once(func() {
 		s.after = nil
 		if err := objects.Write(t.Context(), "key", fencetest.Shared(50), []byte("another's")); err != nil {

@@ -7,14 +7,15 @@ import (
 	"fmt"
 )
 
-// ErrNotConditional: the store writes although the condition is not met. Nothing can be
-// fenced there.
+// ErrNotConditional: the store writes although the condition is not met. Nothing can be fenced
+// there.
 var ErrNotConditional = errors.New("objectfence: the store does not compare before it writes")
 
-// Probe tries out whether the store can compare and set, as some say that they do and
-// ignore the condition. It needs a key that is used for nothing else, and leaves an object there. When err is nil the kit
-// fits; plain says that the ETag has changed when only the mark did, without which Objects.Plain is unsafe.
-// It does not try concurrent writes. Errors: ErrNotConditional, or the bucket's.
+// Probe tries out whether the store can compare and set, as some say that they do and ignore the
+// condition. It needs a key that is used for nothing else, and leaves an object there. When err is
+// nil the kit fits; plain says that the ETag has changed when only the mark did, without which
+// Objects.Plain is unsafe. It does not try concurrent writes. Errors: ErrNotConditional, or the
+// bucket's.
 func Probe(ctx context.Context, bucket Bucket, key string) (plain bool, err error) {
 	content := []byte("objectfence.Probe " + rand.Text() + "\n")
 	first, _, err := bucket.Head(ctx, key)

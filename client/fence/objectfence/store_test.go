@@ -14,13 +14,14 @@ import (
 	"github.com/pawl-lock/pawl/client/fence/objectfence"
 )
 
-// store is an object store that behaves as S3 does: conditions are compared with what is there, a write that is
-// going on makes others conflict (409), a match without an object is 404, ETags are the MD5 of the content.
+// store is an object store that behaves as S3 does: conditions are compared with what is there, a
+// write that is going on makes others conflict (409), a match without an object is 404, ETags are
+// the MD5 of the content.
 type store struct {
 	counted bool // every write gives another ETag, as elsewhere
 	ignores bool // takes conditions and does not look at them
-	// Called before the condition is looked at, and after the write: 0 goes on, another number is answered
-	// instead, and cut breaks the connection.
+	// Called before the condition is looked at, and after the write: 0 goes on, another number is
+	// answered instead, and cut breaks the connection.
 	before, after func(*http.Request) int
 
 	mu      sync.Mutex

@@ -1,27 +1,27 @@
-// Package redisfence fences what is kept in Redis (or Valkey): one script compares the stamp
-// with the mark, moves it on and writes, which Redis runs as one step. It needs no client library
-// of its own; with github.com/redis/go-redis/v9 an Eval is
+// Package redisfence fences what is kept in Redis (or Valkey): one script compares the stamp with
+// the mark, moves it on and writes, which Redis runs as one step. It needs no client library of its
+// own; with github.com/redis/go-redis/v9 an Eval is
 //
 //	func(ctx context.Context, script string, keys []string, args ...any) (any, error) {
 //		return client.Eval(ctx, script, keys, args...).Result()
 //	}
 //
-// A mark is a string key that the caller names. In a Redis Cluster it must be in the slot of
-// the keys that are written under it: "{report}:mark" for "{report}".
+// A mark is a string key that the caller names. In a Redis Cluster it must be in the slot of the
+// keys that are written under it: "{report}:mark" for "{report}".
 //
-// A client library that sends a write again when it lost the answer (go-redis does so
-// three times unless MaxRetries is -1) is refused the second time although the write was done:
+// A client library that sends a write again when it lost the answer (go-redis does so three times
+// unless MaxRetries is -1) is refused the second time although the write was done:
 // StaleError.Repeated says so, when nobody else came between.
 //
-// What it cannot guarantee: Redis forgets. Without an append-only file, or with "appendfsync everysec" (the
-// default), a crash loses the last writes with their marks, up to all or about a second of them; then a
-// late write of an old holder is accepted that was refused before. Replication is
-// asynchronous: a replica that takes over (Sentinel, Cluster) may lack the newest marks,
-// and WAIT makes that rare, not impossible. "appendfsync always" on a server that
-// is not failed over keeps what it has answered. A memory policy "allkeys-…" may evict
-// marks: use "noeviction" or a "volatile-…" one, as marks have no expiry. FLUSHDB,
-// a restored snapshot, DEL of the mark: all forget. Redis does not roll a script back either: see Run.
-// Where that is too little, keep mark and data in a database with transactions.
+// What it cannot guarantee: Redis forgets. Without an append-only file, or with "appendfsync
+// everysec" (the default), a crash loses the last writes with their marks, up to all or about a
+// second of them; then a late write of an old holder is accepted that was refused before.
+// Replication is asynchronous: a replica that takes over (Sentinel, Cluster) may lack the newest
+// marks, and WAIT makes that rare, not impossible. "appendfsync always" on a server that is not
+// failed over keeps what it has answered. A memory policy "allkeys-…" may evict marks: use
+// "noeviction" or a "volatile-…" one, as marks have no expiry. FLUSHDB, a restored snapshot, DEL of
+// the mark: all forget. Redis does not roll a script back either: see Run. Where that is too
+// little, keep mark and data in a database with transactions.
 package redisfence
 
 import (
@@ -31,13 +31,14 @@ import (
 	"github.com/pawl-lock/pawl/client/fence"
 )
 
-// Eval has Redis run a script, as EVAL does: answers are an int64, a string or
-// []byte, a slice of these ([]any), or nil.
+// Eval has Redis run a script, as EVAL does: answers are an int64, a string or []byte, a slice of
+// these ([]any), or nil.
 type Eval func(ctx context.Context, script string, keys []string, args ...any) (any, error)
 
-// The caller's script sees KEYS and ARGV as if it were alone. Lua's numbers are floats, which are exact for
-// tokens and sequences: both stay below 2^53. A mark that cannot be read fails the script: taking it for "nothing
-// seen" would let everybody in. Sequence 2^53-1 stands for a shared stamp (fence.SharedSequence).
+// The caller's script sees KEYS and ARGV as if it were alone. Lua's numbers are floats, which are
+// exact for tokens and sequences: both stay below 2^53. A mark that cannot be read fails the
+// script: taking it for "nothing seen" would let everybody in. Sequence 2^53-1 stands for a shared
+// stamp (fence.SharedSequence).
 const (
 	before = `
 local function pawl_parse(text)
@@ -69,25 +70,25 @@ return {'done', pawl_answer}
 `
 )
 
-// Check refuses the stamp with a *fence.StaleError, or makes it the mark. Between Check and a write that follows, a newer holder may come: use Set or Run for writes.
+// Check refuses the stamp with a *fence.StaleError, or makes it the mark. Between Check and a write
+// that follows, a newer holder may come: use Set or Run for writes.
 func Check(ctx context.Context, eval Eval, mark string, stamp fence.Stamp) error {
 	_, err := Run(ctx, eval, mark, stamp, "return 1", nil)
 	return err
 }
 
-// Set writes a string value, as SET key value does. Errors are those of Run; as SET cannot fail halfway,
-// mark and value are written together.
+// Set writes a string value, as SET key value does. Errors are those of Run; as SET cannot fail
+// halfway, mark and value are written together.
 func Set(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, key, value string) error {
 	_, err := Run(ctx, eval, mark, stamp, "return redis.call('SET', KEYS[1], ARGV[1])", []string{key}, value)
 	return err
 }
 
-// Run runs the caller's Lua script if the stamp is allowed, in the same step, and
-// gives what it returned (nil for false and nil). The script finds keys and args in KEYS and ARGV. Errors are a
-// *fence.StaleError, fence.ErrInvalid, or those of eval: after a lost connection nobody
-// knows whether it ran. A script that fails halfway is not rolled
-// back: the mark has moved on, which keeps older holders out, and what it wrote
-// before remains.
+// Run runs the caller's Lua script if the stamp is allowed, in the same step, and gives what it
+// returned (nil for false and nil). The script finds keys and args in KEYS and ARGV. Errors are a
+// *fence.StaleError, fence.ErrInvalid, or those of eval: after a lost connection nobody knows
+// whether it ran. A script that fails halfway is not rolled back: the mark has moved on, which
+// keeps older holders out, and what it wrote before remains.
 func Run(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, script string, keys []string, args ...any) (any, error) {
 	if err := stamp.Validate(); err != nil {
 		return nil, err

@@ -157,8 +157,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestKilledServer: with an append-only file that is synced always, a server killed among writes comes
-// back with mark and value together, and with every write that it had confirmed.
+// TestKilledServer: with an append-only file that is synced always, a server killed among writes
+// comes back with mark and value together, and with every write that it had confirmed.
 func TestKilledServer(t *testing.T) {
 	s := startServer(t, true)
 	token := uint64(0)

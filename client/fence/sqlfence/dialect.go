@@ -14,7 +14,7 @@ type Dialect int
 // The dialects. There is no default.
 const (
 	PostgreSQL Dialect = iota + 1 // 9.5 and later
-	MySQL                         // MySQL 5.7 and later, MariaDB 10.2 and later; InnoDB
+	MySQL                         // MariaDB 10.2 and later, MySQL 5.7 and later (of the two, MariaDB is in the tests); InnoDB
 	SQLite                        // 3.24 and later
 )
 

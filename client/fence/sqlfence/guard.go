@@ -67,8 +67,8 @@ func New(dialect Dialect, options ...Option) (*Guard, error) {
 // attempts bounds how often a step is tried again because the row came or went in the middle of it.
 const attempts = 5
 
-// errUnsettled: a row came and went all the time.
-var errUnsettled = errors.New("sqlfence: the row changed all the time")
+// errUnsettled: a row came and went all the time; or in MySQL, Put met another unique key than the row's.
+var errUnsettled = errors.New("sqlfence: the row comes and goes, or another unique key stands in its way")
 
 // Check takes the stamp as the newest under this name, or refuses it with a *fence.StaleError. The mark belongs to the
 // transaction: it is locked until the transaction ends, kept when it commits, forgotten when it rolls back. Roll

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sqlfence_test
 
 import (
@@ -15,6 +17,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/pawl-lock/pawl/client/fence"
+	"github.com/pawl-lock/pawl/client/fence/fencetest"
 	"github.com/pawl-lock/pawl/client/fence/sqlfence"
 )
 
@@ -351,4 +354,136 @@ func TestBadIdentifiers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOldSnapshot: a transaction that has read before its check still sees in the check what has been committed since.
+func TestOldSnapshot(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		if d.dialect == sqlfence.SQLite {
+			t.Skip("nobody else can commit meanwhile")
+		}
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+			db, guard := account(t, d)
+			row := sqlfence.Row{Table: "account", Key: []sqlfence.Column{{"id", 1}}, Set: []sqlfence.Column{{"balance", 5}}}
+			write := func(tx *sql.Tx, stamp fence.Stamp, check bool) error {
+				if check {
+					return guard.Check(t.Context(), tx, "account/1", stamp)
+				}
+				return guard.Update(t.Context(), tx, row, stamp)
+			}
+			for i, check := range []bool{true, false} {
+				if err := inTx(db, nil, func(tx *sql.Tx) error { return write(tx, exclusive(30, 1), check) }); err != nil {
+					t.Fatal(err)
+				}
+				var before fence.Stamp
+				err := inTx(db, &sql.TxOptions{Isolation: level}, func(tx *sql.Tx) error {
+					var err error
+					if before, err = guard.Newest(t.Context(), tx, "account/1"); err != nil {
+						return err
+					}
+					if err := inTx(db, nil, func(tx *sql.Tx) error { return write(tx, exclusive(41, 1), check) }); err != nil {
+						t.Fatal(err)
+					}
+					return write(tx, exclusive(33, 1), check)
+				})
+				var stale *fence.StaleError
+				serialization := d.dialect == sqlfence.PostgreSQL && level == sql.LevelRepeatableRead && again(err)
+				if !serialization && (!errors.As(err, &stale) || stale.Newest != exclusive(41, 1)) {
+					t.Errorf("%v, way %d, snapshot at %v: %v", level, i, before, err)
+				}
+			}
+		}
+	})
+}
+
+// TestStore runs writes of others in transactions of its own.
+func TestStore(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		db, guard := account(t, d)
+		store := guard.Store(db, nil)
+		broken := errors.New("broken")
+		write := func(stamp fence.Stamp, result error) error {
+			return store(t.Context(), "account/1", stamp, func(ctx context.Context) error {
+				if _, err := sqlfence.Tx(ctx).ExecContext(ctx, "UPDATE account SET balance = balance + 1"); err != nil {
+					return err
+				}
+				return result
+			})
+		}
+		if err := write(exclusive(41, 1), broken); !errors.Is(err, broken) {
+			t.Fatal(err)
+		}
+		wantBalance(t, db, 0)
+		if err := write(exclusive(41, 1), nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, stamp := range []fence.Stamp{exclusive(41, 1), exclusive(33, 2)} {
+			if err := write(stamp, nil); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("%v: %v", stamp, err)
+			}
+		}
+		wantBalance(t, db, 1)
+		if sqlfence.Tx(t.Context()) != nil {
+			t.Error("a transaction out of nowhere")
+		}
+	})
+}
+
+// TestKit: what every kit must refuse, for each way of writing.
+func TestKit(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		const content = "SELECT body, fence_token, fence_sequence FROM document WHERE id = 1"
+		read := func(ctx context.Context, db *sql.DB, query string) (string, fence.Stamp, error) {
+			var body string
+			var token, sequence int64
+			err := db.QueryRowContext(ctx, query).Scan(&body, &token, &sequence)
+			if errors.Is(err, sql.ErrNoRows) {
+				err = nil
+			}
+			return body, fence.FromMark(token, sequence), err
+		}
+		document := func(t *testing.T) (*sql.DB, *sqlfence.Guard) {
+			db, guard := account(t, d)
+			db.SetMaxIdleConns(9)
+			for _, statement := range []string{"DROP TABLE IF EXISTS document",
+				"CREATE TABLE document (id INTEGER NOT NULL PRIMARY KEY, body VARCHAR(100) NOT NULL, fence_token BIGINT NOT NULL, fence_sequence BIGINT NOT NULL)"} {
+				if _, err := db.Exec(statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return db, guard
+		}
+		t.Run("Put", func(t *testing.T) {
+			fencetest.Run(t, 20, func(t *testing.T) fencetest.Resource {
+				db, guard := document(t)
+				return fencetest.Resource{
+					Write: func(ctx context.Context, stamp fence.Stamp, content string) error {
+						row := sqlfence.Row{Table: "document", Key: []sqlfence.Column{{"id", 1}}, Set: []sqlfence.Column{{"body", content}}}
+						return inTx(db, nil, func(tx *sql.Tx) error { return guard.Put(ctx, tx, row, stamp) })
+					},
+					Read: func(ctx context.Context) (string, fence.Stamp, error) { return read(ctx, db, content) },
+				}
+			})
+		})
+		t.Run("Store", func(t *testing.T) {
+			fencetest.Run(t, 20, func(t *testing.T) fencetest.Resource {
+				db, guard := document(t)
+				if _, err := db.Exec("INSERT INTO document VALUES (1, '', 0, 0)"); err != nil {
+					t.Fatal(err)
+				}
+				store := guard.Store(db, nil)
+				return fencetest.Resource{
+					Write: func(ctx context.Context, stamp fence.Stamp, content string) error {
+						return store(ctx, "x", stamp, func(ctx context.Context) error {
+							_, err := sqlfence.Tx(ctx).ExecContext(ctx, "UPDATE document SET body = '"+content+"' WHERE id = 1")
+							return err
+						})
+					},
+					Read: func(ctx context.Context) (string, fence.Stamp, error) {
+						return read(ctx, db, "SELECT body, m.fence_token, m.fence_sequence FROM document JOIN pawl_marks m ON m.name = 'x'")
+					},
+				}
+			})
+		})
+	})
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sqlfence_test
 
 import (
@@ -154,6 +156,23 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
+// stop suspends the process, and returns when all of its threads stand still: one of them could otherwise go on for a moment.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || !status.Stopped() {
+			p.t.Fatalf("the holder did not stop: %v %v", status, err)
+		}
+		return
+	}
+}
+
 // account makes a fresh account 1 with nothing on it, and fresh tables of marks.
 func account(t *testing.T, d *database) (*sql.DB, *sqlfence.Guard) {
 	t.Helper()
@@ -194,7 +213,7 @@ func TestSuspendedHolderIsRefused(t *testing.T) {
 		db, _ := account(t, d)
 		old := startHolder(t, d, exclusive(33, 1))
 		old.expect("before")
-		old.signal(syscall.SIGSTOP)
+		old.stop()
 		old.goOn()
 		next := startHolder(t, d, exclusive(41, 1))
 		next.expect("before")
