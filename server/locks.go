@@ -46,7 +46,8 @@ func (n *Node) acquire(c *call, r *transport.AcquireRequest) (reply, error) {
 	}
 	if a.outcome.Code == fsm.OK {
 		if !repeatable && c.Err() != nil {
-			n.abandon(a.outcome.Session) // the caller of the try has gone and cannot learn what it was given
+			n.abandon(a.outcome.Session)
+			return reply{}, callerGone()
 		}
 		return n.granted(c, a.outcome.Grant, a)
 	}
@@ -180,6 +181,12 @@ func (n *Node) granted(c *call, g *fsm.Grant, a answer) (reply, error) {
 		out.Token = out.Locks[0].Token
 	}
 	return reply{http.StatusOK, out}, nil
+}
+
+// callerGone is the answer to a caller without number or key whose connection has ended. What it was given is taken back,
+// so one that has only closed its sending half must not read that it holds the lock.
+func callerGone() error {
+	return transport.NewError(transport.ErrUnknownOutcome, "the caller has closed its connection, and nothing is kept for it")
 }
 
 // abandon takes back what a try whose caller has gone was given.

@@ -323,6 +323,9 @@ func (n *Node) standingAcquire(c *call, command *fsm.Acquire) (reply, error) {
 	default: // the caller cannot learn what it was given, or nobody knows whether it still waits
 		mine.unsure = errors.Is(err, transport.ErrUnknownOutcome)
 		n.takeBack(l, mine)
+		if err == nil {
+			err = callerGone()
+		}
 	}
 	return out, err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -323,6 +324,50 @@ func TestKeylessWaitsAreQuiet(t *testing.T) {
 			t.Errorf("the state has %d bytes, and had %d before", len(left), len(before))
 		}
 		holder.post(200, "/v1/release", `{"session":%q,"request":1}`, holder.id)
+	})
+}
+
+// Callers without number or key wait, are granted and release, or hang up, also in the moment in which their wait ends; and
+// leadership changes hands. When all is over no tombstone and nothing else is left of them (R11).
+func TestKeylessWaitsLeaveNothing(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		const lanes = 20
+		w.session(time.Hour) // what is left of this one is there before and after
+		_, before := w.Node(w.Leader()).Snapshot()
+		ends := [3]atomic.Int64{}
+		var running sync.WaitGroup
+		for lane := range lanes {
+			running.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(lane)))
+				c := w.caller()
+				for range fewer(20) {
+					wait := time.Duration(1+random.IntN(100)) * time.Millisecond
+					ctx, hangUp := context.WithTimeout(w.ctx, wait+time.Duration(random.IntN(5000)-500)*time.Microsecond)
+					g, err := c.keyless(ctx, random.IntN(w.Size()), fmt.Sprint("lock", lane%4), 5*time.Second, wait)
+					hangUp()
+					switch {
+					case err == nil:
+						ends[0].Add(1)
+						time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond)
+						if err := c.giveBack(g); err != nil {
+							t.Error(err)
+						}
+					case errors.Is(err, errRefused):
+						ends[1].Add(1)
+					default:
+						ends[2].Add(1)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		_, _ = w.Post(w.ctx, w.Leader(), "/v1/cluster/transfer", `{}`)
+		running.Wait()
+		time.Sleep(10 * time.Second) // what was granted to who had just hung up ends with its TTL
+		t.Logf("%d granted, %d refused, %d hung up", ends[0].Load(), ends[1].Load(), ends[2].Load())
+		if _, after := w.Node(w.Leader()).Snapshot(); len(after) > len(before)+16 {
+			t.Errorf("the state has %d bytes, and had %d before", len(after), len(before))
+		}
 	})
 }
 
