@@ -342,8 +342,9 @@ func (x *worldSearch) level(from, to int) bool {
 	var next atomic.Int64
 	next.Store(int64(from))
 	var workers sync.WaitGroup
+	before := x.nodes // which the workers add to
 	for range runtime.GOMAXPROCS(0) {
-		w := &worldWorker{worldSearch: x, nodes: x.nodes, parent: -2}
+		w := &worldWorker{worldSearch: x, nodes: before, parent: -2}
 		workers.Go(func() {
 			w.root = x.root()
 			for {
