@@ -145,8 +145,11 @@ func (s *expiryStorm) run() {
 		t.Errorf("%d of %d live holders have lost their lock", len(tokens), len(held))
 	}
 	whole, stormy := s.latencies(began, freed), s.latencies(storm, freed.Add(time.Second))
-	if len(stormy) < s.holders/2 || stormy[len(stormy)*99/100] > time.Second {
-		t.Errorf("%d renewals during the storm, the slowest %v", len(stormy), stormy)
+	if len(stormy) < s.holders/2 {
+		t.Fatalf("only %d renewals during the storm: nothing is told of them", len(stormy))
+	}
+	if p99 := stormy[len(stormy)*99/100]; p99 > time.Second {
+		t.Errorf("p99 of %d renewals during the storm is %v", len(stormy), p99)
 	}
 	apply, applied := applyInRealTime(t, state)
 	t.Logf("%d locks were freed within %v (%v after the latest that R3 allows), with %d entries of the whole cluster, by a leader that came after %v; %d renewals meanwhile: p50 %v, p99 %v, longest %v; "+
@@ -294,12 +297,19 @@ func TestAbandonedNamesLeaveNothing(t *testing.T) {
 	})
 }
 
-// nameOnce acquires so many names, many to a request, for a second each, and returns the largest token.
+// nameOnce acquires so many names, many to a request, for a second each, and returns the largest token. An entry whose
+// budget has gone on ends refuses tries of free locks as held, though nobody holds them: these are tried again, and told.
 func (w *world) nameOnce(leader int, prefix string, names int) (last uint64) {
 	w.t.Helper()
 	const lanes = 16
 	var mu sync.Mutex
 	var naming sync.WaitGroup
+	refused := 0
+	defer func() {
+		if refused > 0 {
+			w.t.Logf("%d requests for free locks were refused as held and repeated", refused)
+		}
+	}()
 	for lane := range lanes {
 		c := w.caller()
 		naming.Go(func() {
@@ -310,6 +320,13 @@ func (w *world) nameOnce(leader int, prefix string, names int) (last uint64) {
 					fmt.Fprintf(&body, `%s{"name":"%s-%d-%d"}`, strings.Repeat(",", min(k, 1)), prefix, i, k)
 				}
 				a, err := c.once(w.ctx, leader, "/v1/acquire", body.String()+"]}")
+				for tries := 0; err == nil && a.Status == http.StatusConflict && a.Field("holders") == nil && tries < 100; tries++ {
+					mu.Lock()
+					refused++
+					mu.Unlock()
+					time.Sleep(5 * time.Millisecond)
+					a, err = c.once(w.ctx, leader, "/v1/acquire", body.String()+"]}")
+				}
 				if err != nil || a.Status != http.StatusOK {
 					w.t.Errorf("request %d: %v %d %s", i, err, a.Status, a.Body)
 					return
