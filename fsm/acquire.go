@@ -176,6 +176,8 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	switch {
 	case !found && a.Session != 0 && s.gone(s.peekSession(a.Session)): // closed, or raised, in the same entry
 		*out = Outcome{Code: SessionGone}
+	case !found && slices.Contains(s.unjudged, out.Request):
+		*out = Outcome{Code: Unjudged}
 	case !found && (a.Wait > 0 || out.Replayed): // cancelled in the same entry
 		*out = Outcome{Code: Finished}
 	case !found:
@@ -266,6 +268,8 @@ func (s *State) settleConvert(c *Convert, out *Outcome) {
 		*out = Outcome{Code: SessionGone}
 	case !found && !s.holdsStill(c): // the hold ended in the same entry
 		*out = Outcome{Code: NotHeld, Session: c.Session}
+	case !found && slices.Contains(s.unjudged, out.Request):
+		*out = Outcome{Code: Unjudged}
 	case !found && (c.Wait > 0 || out.Replayed || c.Mode == Shared): // cancelled in the same entry
 		*out = Outcome{Code: Finished, Session: c.Session}
 	case !found:

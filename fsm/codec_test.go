@@ -150,7 +150,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 func TestStateRoundTrip(t *testing.T) {
 	derived := []string{
 		"epoch", "tombstones", "ids", "names", "owned", "queue", "barriers", "throughs", "holds", "due", "ttls", "works",
-		"looks", "now", "wall", "left", "events", "tries", "notices", "downs", "steps", "sessionKey", "lockKey", "board", "taskWaits", "taskHolds", "tangled",
+		"looks", "now", "wall", "left", "events", "tries", "unjudged", "notices", "downs", "steps", "sessionKey", "lockKey", "board", "taskWaits", "taskHolds", "tangled",
 	}
 	trees := []string{"sessions", "locks", "requests", "look", "walk", "rem"}
 	want := NewState()

@@ -23,7 +23,7 @@ func (s *State) Snapshot() *State {
 	c.due, c.ttls = s.due.Clone(), s.ttls.Clone()
 	c.taskWaits, c.taskHolds, c.tangled = s.taskWaits.Clone(), s.taskHolds.Clone(), s.tangled.Clone()
 	c.look, c.walk, c.rem = s.look.Clone(), s.walk.Clone(), s.rem.Clone()
-	c.events, c.notices, c.tries, c.downs, c.board = nil, nil, nil, nil, nil
+	c.events, c.notices, c.tries, c.unjudged, c.downs, c.board = nil, nil, nil, nil, nil, nil
 	return &c
 }
 

@@ -57,14 +57,15 @@ type State struct {
 	works, looks int
 
 	// Of the entry that is being applied.
-	now     uint64 // its token
-	wall    uint64
-	left    int // work it may still do
-	events  []Event
-	notices []Notice
-	tries   []Seq // the tries it brought that nobody has judged yet
-	downs   []Seq // the conversions to shared that it brought
-	steps   int   // how many its deadlock checks may still take
+	now      uint64 // its token
+	wall     uint64
+	left     int // work it may still do
+	events   []Event
+	notices  []Notice
+	tries    []Seq // the tries it brought that nobody has judged yet
+	unjudged []Seq // the tries that nobody had time to judge
+	downs    []Seq // the conversions to shared that it brought
+	steps    int   // how many its deadlock checks may still take
 
 	// Keys to look objects up with while an entry is applied: a new one each time would cost as much as the rest. Readers,
 	// of which several go at once, must not use them.

@@ -136,10 +136,17 @@ func (n *Node) renew(ctx context.Context, renewal fsm.Renewal, ttl time.Duration
 	return n.send(ctx, func() *proposal { return &proposal{renewal: renewal, hold: hold, done: make(chan answer, 1)} })
 }
 
-// staleTries is how often a command is proposed anew because its stamp no longer counted.
-const staleTries = 3
+// staleTries is how often a command is proposed anew because its stamp no longer counted; unjudgedFor is for how long
+// because entries had no time for it, and unjudgedPause how long is waited in between: the entry that has time is the
+// leader's next tick.
+const (
+	staleTries    = 3
+	unjudgedFor   = 5 * time.Second
+	unjudgedPause = 5 * time.Millisecond
+)
 
 func (n *Node) send(ctx context.Context, build func() *proposal) (answer, error) {
+	began := time.Now()
 	for try := 1; ; try++ {
 		l := n.leader.Load()
 		if l == nil {
@@ -147,6 +154,10 @@ func (n *Node) send(ctx context.Context, build func() *proposal) (answer, error)
 		}
 		a := l.proposer.propose(ctx, build())
 		if errors.Is(a.err, errStaleStamp) && try < staleTries && n.awaitLeadership(ctx, l) {
+			continue
+		}
+		if errors.Is(a.err, errUnjudged) && time.Since(began) < unjudgedFor && pause(ctx, unjudgedPause) {
+			try-- // the stamp counted
 			continue
 		}
 		if a.err != nil {

@@ -12,6 +12,9 @@ import (
 )
 
 // errStaleStamp: the entry was stamped under a beginning that no longer counts. Nothing came of it (R3).
+// errUnjudged: the entry had so much to end and grant that it left the command out.
+var errUnjudged = fmt.Errorf("%w: the entry had no time for the command", replica.ErrNotApplied)
+
 var errStaleStamp = fmt.Errorf("%w: the entry's stamp no longer counted", replica.ErrNotApplied)
 
 // proposal is one command on its way into the log. Either Command or Renewal is set.
@@ -256,7 +259,11 @@ func (p *proposer) deliver(applied replica.Applied, err error, batch, renewals [
 	default:
 		p.wrote.Store(time.Now().UnixNano())
 		for i, x := range batch {
-			x.done <- answer{outcome: result.Outcomes[i], index: result.Index, clock: result.Clock}
+			a := answer{outcome: result.Outcomes[i], index: result.Index, clock: result.Clock}
+			if a.outcome.Code == fsm.Unjudged {
+				a = answer{err: errUnjudged}
+			}
+			x.done <- a
 		}
 		for i, x := range renewals {
 			x.done <- answer{outcome: result.Outcomes[len(batch)].Renewals[i], index: result.Index, clock: result.Clock}
