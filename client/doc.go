@@ -3,7 +3,8 @@
 // A Client keeps one session, renewed by one goroutine, however many locks it
 // holds. It sends to the leader that it knows of, tries the other nodes when
 // that fails, and repeats only what is safe to repeat (R14): every request goes
-// through one function, do.
+// through one function, do. It sends to the endpoints that it was given and nowhere
+// else, and nothing that is asked of a Lock waits for the network.
 //
 // # The clock rule
 //
@@ -15,6 +16,15 @@
 // lock, provided the clock rates of the two machines differ from true by at
 // most 0.1 % each. Only an operator's force or raise can end a hold earlier. A hold
 // with a maximum is bounded by hold_ms in the same way, and nothing extends that.
+//
+// # Tasks
+//
+// What is acquired under the context of a lock (Lock.Context, or what Do gives) is
+// seen as nested by the server's search for deadlocks, which refuses a wait that
+// could not end, with the cycle. Pass on the context of the innermost lock: acquires
+// beside it, under an outer one, are taken for those of other goroutines, and a
+// deadlock through them is ended only by the end of their own context. That way
+// nothing is ever refused that could have been granted.
 //
 // A lock service alone cannot keep a process that was paused between asking
 // Held and writing from writing too late. The storage can: pass it Lock.Token.

@@ -86,13 +86,13 @@ func (a *nodes) pick(wantLeader bool) (*node, context.Context) {
 // leads notes the hint that address is the leader's URL, when that is an endpoint. An
 // answer without a usable hint takes back an earlier one.
 func (a *nodes) leads(address string) {
-	address, err := apiURL(address)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err == nil && a.leader != nil && a.leader.url == address {
-		return
+	if a.leader != nil && a.leader.url == address {
+		return // as nearly always
 	}
 	a.leader = nil
+	address, err := apiURL(address)
 	for _, n := range a.endpoints {
 		if err == nil && n.url == address && !time.Now().Before(n.avoided) {
 			a.leader = n

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +36,13 @@ func TestNothingGoesElsewhere(t *testing.T) {
 				}
 				return 0, nil
 			}
-			secret := "first"
-			c := n.client(t, WithHTTPClient(&http.Client{Transport: rogue}), WithCredential(func() string { return secret }))
+			var secret atomic.Value
+			secret.Store("first")
+			c := n.client(t, WithHTTPClient(&http.Client{Transport: rogue}), WithCredential(func() string { return secret.Load().(string) }))
 			defer mustClose(t, c)
 			lock := mustLock(t, c, "x")
 			time.Sleep(time.Minute)
-			secret = "second"
+			secret.Store("second")
 			time.Sleep(time.Minute)
 			if !lock.Held() {
 				t.Error(lock.Err())
