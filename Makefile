@@ -10,7 +10,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long "make long" fuzzes each target.
 FUZZTIME ?= 1h
 
-.PHONY: help build run test lint fmt bench long dist cluster cluster-down clean
+.PHONY: help build run demo test lint fmt bench long dist cluster cluster-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ build: ## build bin/pawl
 
 run: build ## start a cluster of three nodes in one process (NODES=1|3|5)
 	@exec ./bin/pawl dev --nodes $(NODES)
+
+demo: build ## see what a fencing token is for (needs PostgreSQL's programs)
+	@$(GO) run ./examples/pausedwriter
 
 test: ## run all tests; those that need Docker say so and are skipped without it (PAWL_CI=1: fail)
 	$(GO) test -timeout 10m ./...

@@ -31,7 +31,7 @@ func TestReadmeProgramCompiles(t *testing.T) {
 
 // Links between the documents must lead somewhere.
 func TestDocumentsExist(t *testing.T) {
-	for _, document := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/cli.md", "docs/dependencies.md", "docs/long-runs.md"} {
+	for _, document := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/cli.md", "docs/dependencies.md", "docs/fencing.md", "docs/long-runs.md", "docs/metrics.md", "examples/README.md"} {
 		content, err := os.ReadFile(document)
 		if err != nil {
 			t.Error(err)
@@ -39,7 +39,8 @@ func TestDocumentsExist(t *testing.T) {
 		}
 		for _, part := range strings.Split(string(content), "](")[1:] {
 			target, _, _ := strings.Cut(part, ")")
-			if strings.Contains(target, "://") {
+			target, _, _ = strings.Cut(target, "#")
+			if strings.Contains(target, "://") || target == "" {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(document), target)); err != nil {

@@ -19,10 +19,13 @@ var mayImport = map[string][]string{
 	"transport": {},
 	"fsm":       {},
 	"client":    {"transport"},
-	"server":    {"fsm", "transport"},
+	// The fencing kits, each in a folder of its own: a client needs none of them.
+	"client/fence": {"client", "transport"},
+	"server":       {"fsm", "transport"},
 	// Of transport it needs the words of the wire: the client's calls take and give its messages.
-	"cmd":    {"server", "client", "transport"},
-	"jepsen": {"client", "server", "transport"},
+	"cmd":      {"server", "client", "transport"},
+	"examples": {"client", "client/fence", "transport"},
+	"jepsen":   {"client", "client/fence", "server", "transport"},
 }
 
 func TestImportsGoDownwardsOnly(t *testing.T) {
@@ -99,11 +102,41 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// folder gives the first folder of one of our packages, "" for others and for the module's root.
+// A fencing kit is used inside somebody else's program: it brings along no more than its storage takes.
+func TestFencingKitsAreLight(t *testing.T) {
+	outside := map[string][]string{
+		"/boltfence": {"go.etcd.io/bbolt"},
+		"/filefence": {"golang.org/x/sys/unix"},
+	}
+	seen := 0
+	for _, p := range listPackages(t) {
+		kit, found := strings.CutPrefix(p.ImportPath, module+"/client/fence")
+		if !found {
+			continue
+		}
+		seen++
+		for _, imported := range p.Imports {
+			first, _, _ := strings.Cut(imported, "/")
+			ours := imported == module+"/client" || imported == module+"/transport" || folder(imported) == "client/fence"
+			if strings.Contains(first, ".") && !ours && !slices.Contains(outside[kit], imported) {
+				t.Errorf("%s imports %s", p.ImportPath, imported)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Fatal("there is no package client/fence")
+	}
+}
+
+// folder gives the first folder of one of our packages (that of the fencing kits is inside another), "" for others and
+// for the module's root.
 func folder(importPath string) string {
 	inside, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {
 		return ""
+	}
+	if strings.HasPrefix(inside+"/", "client/fence/") {
+		return "client/fence"
 	}
 	first, _, _ := strings.Cut(inside, "/")
 	return first

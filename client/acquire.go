@@ -103,6 +103,11 @@ func (c *Client) AcquireAll(ctx context.Context, names []string, options ...Acqu
 	return c.acquire(ctx, names, true, options)
 }
 
+// TryAcquireAll is AcquireAll without waiting, like TryAcquire.
+func (c *Client) TryAcquireAll(ctx context.Context, names []string, options ...AcquireOption) (*Lock, error) {
+	return c.acquire(ctx, names, false, options)
+}
+
 // Do calls work while it holds the lock. The context that work gets is the lock's,
 // and ends when ctx ends too; the lock is kept until work has returned or panicked.
 // The error is work's, joined by that of the release.

@@ -129,7 +129,7 @@ func (s *State) queueUp(v *session, r *request, wait uint64) Outcome {
 		s.queue.ReplaceOrInsert(r.place(i))
 		s.walk.ReplaceOrInsert(l.number)
 	}
-	s.requests.ReplaceOrInsert(r)
+	s.requests.ReplaceOrInsert(filed{r.seq, r})
 	s.owned.ReplaceOrInsert(ownership{v.number, r.number, r.seq})
 	s.look.ReplaceOrInsert(r.order())
 	v.waits++
@@ -171,11 +171,13 @@ func (s *State) settle(a *Acquire, out *Outcome) {
 	if out.Code != OK && out.Code != Queued {
 		return
 	}
-	r, found := s.requests.Get(&request{seq: out.Request})
-	found = found && !s.over(r) // what is gone is not answered, though the work of taking it apart may be left over (R3)
+	r := s.peekRequest(out.Request)
+	found := r != nil && !s.over(r) // what is gone is not answered, though the work of taking it apart may be left over (R3)
 	switch {
 	case !found && a.Session != 0 && s.gone(s.peekSession(a.Session)): // closed, or raised, in the same entry
 		*out = Outcome{Code: SessionGone}
+	case !found && slices.Contains(s.unjudged, out.Request):
+		*out = Outcome{Code: Unjudged}
 	case !found && (a.Wait > 0 || out.Replayed): // cancelled in the same entry
 		*out = Outcome{Code: Finished}
 	case !found:
@@ -259,13 +261,15 @@ func (s *State) settleConvert(c *Convert, out *Outcome) {
 	if out.Code != OK && out.Code != Queued {
 		return
 	}
-	r, found := s.requests.Get(&request{seq: out.Request})
-	found = found && !s.over(r)
+	r := s.peekRequest(out.Request)
+	found := r != nil && !s.over(r)
 	switch {
 	case !found && s.gone(s.peekSession(c.Session)):
 		*out = Outcome{Code: SessionGone}
 	case !found && !s.holdsStill(c): // the hold ended in the same entry
 		*out = Outcome{Code: NotHeld, Session: c.Session}
+	case !found && slices.Contains(s.unjudged, out.Request):
+		*out = Outcome{Code: Unjudged}
 	case !found && (c.Wait > 0 || out.Replayed || c.Mode == Shared): // cancelled in the same entry
 		*out = Outcome{Code: Finished, Session: c.Session}
 	case !found:

@@ -32,6 +32,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 		s.elapsed = e.Stamp.Elapsed
 	}
 	s.wall, s.left, s.events, s.tries, s.downs, s.notices = e.Wall, s.works, nil, s.tries[:0], s.downs[:0], nil
+	s.unjudged = s.unjudged[:0]
 	s.now, s.steps = s.base+index, entrySteps
 
 	result := &Result{Index: index, Term: term, Applied: true, Clock: s.clock, Outcomes: make([]Outcome, len(e.Commands))}
@@ -45,11 +46,7 @@ func (s *State) Apply(index, term uint64, e *Entry) (*Result, error) {
 	s.removals()
 	s.convertDowns()
 	s.pass()
-	for _, seq := range s.tries {
-		if r := s.editRequest(seq); r != nil && !r.granted {
-			s.end(r, endTried)
-		}
-	}
+	s.judgeTries()
 	if s.look.Len() == 0 { // here, because a try that nobody judged may have been the last to look at
 		s.walk.Clear(false)
 	}

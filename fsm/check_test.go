@@ -50,6 +50,16 @@ func items[T any](t *btree.BTreeG[T]) []T {
 	return all
 }
 
+// allRequests returns the requests of a state in the order of the log.
+func allRequests(s *State) []*request {
+	all := make([]*request, 0, s.requests.Len())
+	s.requests.Ascend(func(f filed) bool {
+		all = append(all, f.r)
+		return true
+	})
+	return all
+}
+
 // same compares an index with the set that it should be.
 func same[T comparable](c *checker, what string, t *btree.BTreeG[T], want []T) {
 	set := make(map[T]bool, len(want))
@@ -79,7 +89,7 @@ func (c *checker) objects() {
 		c.expect(l.number <= c.s.lastLock, "lock %d is above the last number", l.number)
 		c.expect(l.epoch <= c.s.epoch, "lock %d is of a later epoch", l.number)
 	}
-	for _, r := range items(c.s.requests) {
+	for _, r := range allRequests(c.s) {
 		c.expect(c.sessions[r.session] != nil, "request %v is of session %d, which is not there", r.seq, r.session)
 		c.expect(r.epoch <= c.s.epoch, "request %v is of a later epoch", r.seq)
 		c.expect(!r.try, "try %v outlived its entry", r.seq)
@@ -222,7 +232,7 @@ func (c *checker) indexes() {
 func (c *checker) tasks() {
 	var waits, holds []tasked
 	count := map[tasked]int{}
-	for _, r := range items(c.s.requests) {
+	for _, r := range allRequests(c.s) {
 		switch {
 		case r.task == "" || (r.granted && r.converts()):
 		case r.granted:
@@ -319,7 +329,7 @@ func (c *checker) work() {
 	for _, n := range items(s.walk) {
 		c.expect(c.locks[n] != nil, "walk has lock %d, which is not there", n)
 	}
-	requests := items(s.requests)
+	requests := allRequests(s)
 	slices.SortFunc(requests, func(a, b *request) int {
 		if a.order().Less(b.order()) {
 			return -1

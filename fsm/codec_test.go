@@ -150,7 +150,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 func TestStateRoundTrip(t *testing.T) {
 	derived := []string{
 		"epoch", "tombstones", "ids", "names", "owned", "queue", "barriers", "throughs", "holds", "due", "ttls", "works",
-		"looks", "now", "wall", "left", "events", "tries", "notices", "downs", "steps", "sessionKey", "lockKey", "requestKey", "taskWaits", "taskHolds", "tangled",
+		"looks", "now", "wall", "left", "events", "tries", "unjudged", "notices", "downs", "steps", "sessionKey", "lockKey", "board", "taskWaits", "taskHolds", "tangled",
 	}
 	trees := []string{"sessions", "locks", "requests", "look", "walk", "rem"}
 	want := NewState()
@@ -163,7 +163,7 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 	want.sessions.ReplaceOrInsert(&session{number: 1, finished: []interval{}})
 	want.locks.ReplaceOrInsert(&lock{number: 2})
-	want.requests.ReplaceOrInsert(&request{seq: Seq{3, 4}})
+	want.requests.ReplaceOrInsert(filed{Seq{3, 4}, &request{seq: Seq{3, 4}}})
 	want.look.ReplaceOrInsert(order{7, Seq{5, 6}})
 	want.walk.ReplaceOrInsert(7)
 	want.rem.ReplaceOrInsert(8)
@@ -269,7 +269,7 @@ func formatState(t testing.TB) *State {
 		t.Fatalf("the state lacks something: %+v", s)
 	}
 	conversions, delays, lost := map[bool]int{}, 0, 0
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if r.converts() {
 			conversions[r.granted]++
 		}

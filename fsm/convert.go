@@ -99,7 +99,7 @@ func (s *State) startConversion(v *session, c *Convert, seq Seq) Outcome {
 		}
 	} else {
 		r.try = false
-		s.requests.ReplaceOrInsert(r)
+		s.requests.ReplaceOrInsert(filed{seq, r})
 		s.owned.ReplaceOrInsert(ownership{v.number, r.number, seq})
 		s.bound(l, c.Want) // from now on, as nobody with another limit may come in between
 		v.waits++
@@ -167,9 +167,10 @@ func (s *State) finishConversion(r *request) {
 	s.untask(r)
 	v := s.editSession(r.session)
 	v.waits--
+	waited := s.clock - r.since
 	r.granted, r.try, r.depth, r.since, r.wall = true, false, len(r.locks), s.clock, s.wall
 	r.locks[0].lock, r.locks[0].token = 0, p.token
-	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
+	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r), Waited: waited})
 	s.notePart(hold, i, NoticeConverted, "", "")
 	if r.convertsDown() {
 		s.lookFirst(l.number)

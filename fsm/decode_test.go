@@ -21,7 +21,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	eachRequest := func(f func(*request)) func(*State) {
 		return func(s *State) {
-			for _, r := range items(s.requests) {
+			for _, r := range allRequests(s) {
 				f(r)
 			}
 		}

@@ -3,8 +3,9 @@
 //
 // What it owns: the entries and their encoding (entry.go, command.go, coder.go), the state and its indexes (state.go,
 // objects.go), what a command does (apply.go, acquire.go, convert.go, ending.go), who is granted what (grant.go), which waits
-// would be deadlocks (deadlock.go, with its indexes in tasks.go), what became of a command (outcome.go) and what happened
-// (notices.go), what a reader may see (view.go), snapshots (snapshot.go, restore.go) and the one adapter to Raft (machine.go).
+// would be deadlocks (deadlock.go, with its indexes in tasks.go; what it looks up and plays out is in board.go, game.go and
+// cycle.go), what became of a command (outcome.go) and what happened (notices.go), what a reader may see (view.go), snapshots
+// (snapshot.go, restore.go) and the one adapter to Raft (machine.go).
 //
 // What it must never do (R1): read a clock, draw a random number, start a goroutine, do I/O, or let the order of a Go
 // map reach the state, an outcome or an event. Two nodes at the same index have byte-equal snapshots.

@@ -7,6 +7,7 @@ const (
 	endReleased  ending = iota // given back, or its session was closed
 	endCancelled               // while it waited
 	endTried                   // a try that was not granted
+	endUnjudged                // a try that nobody had time to judge
 	endTimedOut                // its wait went past its deadline
 	endExpired                 // its session expired: unclean
 	endMaxHold                 // the hold's own maximum was reached: unclean
@@ -38,7 +39,7 @@ func (e ending) code() Code {
 	switch e {
 	case endCancelled:
 		return Cancelled
-	case endTried, endTimedOut:
+	case endTried, endUnjudged, endTimedOut:
 		return Held
 	case endHoldGone:
 		return NotHeld
@@ -189,18 +190,28 @@ func (s *State) end(r *request, why ending) {
 		v.waits--
 		s.stopWaiting(r, why)
 	}
-	s.forget(v, r)
+	s.forget(r)
+	if why != endUnjudged {
+		v.finishNumber(r)
+	} else if v.nature != natureNamed {
+		s.dropSession(v) // without a tombstone: the key was not used
+		return
+	}
 	// A session of its own whose hold was taken from it stays until it would have ended anyway, to tell so.
 	if v.nature != natureNamed && why != endMaxHold && why != endForced {
 		s.bury(v)
 	}
 }
 
-// forget takes a request that neither waits nor holds any more out of the state, and finishes its number.
-func (s *State) forget(v *session, r *request) {
+// forget takes a request that neither waits nor holds any more out of the state.
+func (s *State) forget(r *request) {
 	s.untask(r)
 	s.owned.Delete(ownership{r.session, r.number, r.seq})
-	s.requests.Delete(r)
+	s.requests.Delete(filed{seq: r.seq})
+}
+
+// finishNumber has a repeat of a request answered finished (R8).
+func (v *session) finishNumber(r *request) {
 	if r.number != 0 {
 		v.finish(r.number, r.number)
 	}
@@ -209,7 +220,7 @@ func (s *State) forget(v *session, r *request) {
 // stopWaiting takes a waiting request out of its queues.
 func (s *State) stopWaiting(r *request, why ending) {
 	s.look.Delete(r.order())
-	if why != endTried && why != endDeadlock {
+	if why != endTried && why != endUnjudged && why != endDeadlock {
 		s.events = append(s.events, Event{Kind: EventEnded, Request: r.seq, Code: why.code()})
 		if r.seq.Index != s.index { // else nobody was told that it waits
 			s.note(r, NoticeCancelled, "", "")
@@ -365,7 +376,8 @@ func (s *State) force(c *Force) Outcome {
 		if r.empty() {
 			s.setWaitDeadline(r, never)
 			v.holds--
-			s.forget(v, r)
+			s.forget(r)
+			v.finishNumber(r)
 		}
 	}
 	if c.Delay > 0 {

@@ -77,7 +77,7 @@ func usable(t *testing.T, s *State) {
 			Session: v.number, Number: 1 << 20, Wait: 1, Task: "t", Locks: []Want{{Name: "a", Mode: Exclusive}, {Name: "x", Mode: Shared}},
 		})
 	}
-	for i, r := range items(s.requests) {
+	for i, r := range allRequests(s) {
 		for _, p := range r.locks {
 			mode := Shared
 			if p.Mode == Shared {

@@ -91,7 +91,7 @@ func (g *generator) session(s *State) uint64 {
 
 // request draws one that lives, nil when none does.
 func (g *generator) request(s *State) *request {
-	if all := items(s.requests); len(all) > 0 {
+	if all := allRequests(s); len(all) > 0 {
 		return pick(g, all...)
 	}
 	return nil
@@ -215,7 +215,7 @@ func (g *generator) release(s *State) Command {
 
 // held draws a hold, rarely something else; nil when there is nothing.
 func (g *generator) held(s *State) *request {
-	all := items(s.requests)
+	all := allRequests(s)
 	if holds := slices.DeleteFunc(slices.Clone(all), func(r *request) bool { return !r.granted || r.converts() }); len(holds) > 0 && !g.chance(5) {
 		return pick(g, holds...)
 	}

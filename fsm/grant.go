@@ -13,38 +13,77 @@ func (s *State) pass() {
 		if !found {
 			break
 		}
-		r := s.editRequest(next.seq)
-		all := len(r.locks)
-		k := 0
-		for k < all && s.can(r, k) {
-			k++
-		}
-		if k == all && (s.over(r) || s.now >= MaxToken) {
-			k = all - 1 // not granted any more, but in the way until it is taken apart
-		}
-		if r.try && k < all {
-			s.end(r, endTried)
+		s.judge(s.editRequest(next.seq))
+	}
+}
+
+// judge sees how far a request gets, grants it when it gets everything, and has those judged again whom that concerns.
+func (s *State) judge(r *request) {
+	all := len(r.locks)
+	k := 0
+	for k < all && s.can(r, k) {
+		k++
+	}
+	if k == all && (s.over(r) || s.now >= MaxToken) {
+		k = all - 1 // not granted any more, but in the way until it is taken apart
+	}
+	if r.try && k < all {
+		s.end(r, endTried)
+		return
+	}
+	old := r.depth
+	s.stand(r, k)
+	for i := range r.locks {
+		l := r.locks[i].lock
+		_, walked := s.walk.Get(l)
+		if !walked && k < all && (old >= i) == (k >= i) && (old > i) == (k > i) {
 			continue
 		}
-		old := r.depth
-		s.stand(r, k)
-		for i := range r.locks {
-			l := r.locks[i].lock
-			_, walked := s.walk.Get(l)
-			if !walked && k < all && (old >= i) == (k >= i) && (old > i) == (k > i) {
-				continue
-			}
-			s.walk.ReplaceOrInsert(l)
-			if k == i {
-				s.lookThroughs(r.place(i))
-			} else {
-				s.lookBehind(r.place(i))
-			}
-		}
-		if k == all {
-			s.grant(r)
+		s.walk.ReplaceOrInsert(l)
+		if k == i {
+			s.lookThroughs(r.place(i))
+		} else {
+			s.lookBehind(r.place(i))
 		}
 	}
+	if k == all {
+		s.grant(r)
+	}
+}
+
+// judgeTries ends the tries of the entry that the pass had no time for. A try cannot wait for a later entry, and one of free
+// locks is not to be refused because others end or are granted: so those that nobody else waits beside are judged, in their
+// order, with a second budget. That is what the pass would have done, since whether a request can have a lock depends on
+// those at the lock alone. The others are left unjudged, as if they had not come.
+func (s *State) judgeTries() {
+	s.left = s.works
+	for _, seq := range s.tries {
+		r := s.editRequest(seq)
+		if r == nil || r.granted {
+			continue
+		}
+		if s.left <= 0 || !s.waitsAlone(r) {
+			s.leaveUnjudged(r)
+			continue
+		}
+		s.look.Delete(r.order())
+		s.judge(r)
+	}
+}
+
+// waitsAlone reports whether nobody else waits at any lock of a request.
+func (s *State) waitsAlone(r *request) bool {
+	for _, p := range r.locks {
+		if l, _ := s.locks.Get(&lock{number: p.lock}); l.waits != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *State) leaveUnjudged(r *request) {
+	s.unjudged = append(s.unjudged, r.seq)
+	s.end(r, endUnjudged)
 }
 
 // can reports whether request r could have its i-th lock, as far as the holds and the requests before it say.
@@ -123,6 +162,7 @@ func (s *State) grant(r *request) {
 	}
 	s.setWaitDeadline(r, never)
 	s.untask(r)
+	waited := s.clock - r.since
 	r.granted, r.try, r.since, r.wall = true, false, s.clock, s.wall
 	if r.maxHold != 0 {
 		s.setWaitDeadline(r, s.clock+r.maxHold)
@@ -135,7 +175,7 @@ func (s *State) grant(r *request) {
 	if v.nature != natureNamed {
 		s.setDeadline(v, s.clock+v.ttl)
 	}
-	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r)})
+	s.events = append(s.events, Event{Kind: EventGranted, Request: r.seq, Grant: s.grantOf(r), Waited: waited})
 	s.note(r, NoticeGranted, "", "")
 }
 

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -121,5 +122,88 @@ func TestTokensExhausted(t *testing.T) {
 	}
 	if r = apply("+0 release A 1"); r.Outcomes[0].Code != OK {
 		t.Fatalf("a release: %+v", r.Outcomes[0])
+	}
+}
+
+// TestTriesBeyondTheBudget has an entry that can judge only some of its tries: the others are as if they had never come,
+// and a try is never told that a free lock is held.
+func TestTriesBeyondTheBudget(t *testing.T) {
+	s, stamps, n := NewState(), stamper{}, names{}
+	apply := func(line string) *Result {
+		t.Helper()
+		r, err := s.Apply(s.index+1, 1, stamps.entry(s.index+1, parseStep(line, n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := check(s); err != nil {
+			t.Fatal(err)
+		}
+		n.learn(s)
+		return r
+	}
+	codes := func(r *Result) (all []Code) {
+		for _, o := range r.Outcomes {
+			all = append(all, o.Code)
+		}
+		return all
+	}
+	expect := func(r *Result, want ...Code) {
+		t.Helper()
+		if got := codes(r); !slices.Equal(got, want) {
+			t.Fatalf("%v, not %v", got, want)
+		}
+	}
+	apply("begin")
+	apply("+0 open A ttl=60000")
+	apply("+0 open B ttl=60000")
+	expect(apply("+0 acquire B 1 held"), OK)
+	s.works = 1
+	// One is granted by the pass, one with the second budget.
+	expect(apply("+0 acquire A 1 a ; acquire A 2 b ; acquire A 3 c ; acquire key=k ttl=1000 d ; acquire own=o ttl=1000 e"),
+		OK, OK, Unjudged, Unjudged, Unjudged)
+	if s.sessions.Len() != 2 || s.tombstones != 0 || s.locks.Len() != 3 {
+		t.Fatalf("something is left: %d sessions, %d tombstones, %d locks", s.sessions.Len(), s.tombstones, s.locks.Len())
+	}
+	expect(apply("+0 acquire A 3 c"), OK)
+	expect(apply("+0 acquire key=k ttl=1000 d"), OK)
+
+	// While others end, a free lock is granted, and one that is held is refused.
+	apply("+0 open C ttl=500")
+	for i := range 5 {
+		expect(apply(fmt.Sprintf("+0 acquire C %d x%d", i+1, i)), OK)
+	}
+	expect(apply("+501 acquire A 4 f"), OK)
+	if !s.backlog() {
+		t.Fatal("there was time for everything")
+	}
+	expect(apply("+0 acquire A 5 held"), Held)
+
+	// Where others wait, order counts more: the try is left to an entry that has time.
+	expect(apply("+0 acquire A 6 held wait=60000"), Queued)
+	expect(apply("+0 acquire A 7 held"), Unjudged)
+	for s.backlog() {
+		apply("+0")
+	}
+	expect(apply("+0 acquire A 7 held"), Held)
+
+	s.works = workBudget
+	var line strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&line, "acquire A %d", 100+i)
+		for k := range 64 {
+			fmt.Fprintf(&line, " m%d-%02d", i, k)
+		}
+		line.WriteString(" ; ")
+	}
+	granted := 0
+	for _, c := range codes(apply("+0 " + strings.TrimSuffix(line.String(), " ; "))) {
+		if c == OK {
+			granted++
+		} else if c != Unjudged {
+			t.Fatalf("a try of free locks: %v", c)
+		}
+	}
+	if granted < 2*workBudget/64 || granted == 40 {
+		t.Errorf("%d of 40 were granted", granted)
 	}
 }

@@ -25,6 +25,7 @@ func (m *model) grants() {
 
 // give turns a waiting request into a hold.
 func (m *model) give(r *modelRequest) {
+	waited := m.clock - r.since
 	r.granted, r.try, r.since, r.wall, r.deadline = true, false, m.clock, m.wall, never
 	if r.maxHold != 0 {
 		r.deadline = m.clock + r.maxHold
@@ -35,7 +36,7 @@ func (m *model) give(r *modelRequest) {
 	if !r.session.named {
 		r.session.deadline = m.clock + r.session.ttl
 	}
-	m.events = append(m.events, Event{Kind: EventGranted, Request: r.seq, Grant: m.grant(r)})
+	m.events = append(m.events, Event{Kind: EventGranted, Request: r.seq, Grant: m.grant(r), Waited: waited})
 	for i := range r.locks {
 		m.tell(r, &r.locks[i], NoticeGranted, "", "")
 	}

@@ -246,9 +246,10 @@ func (m *model) converted(r *modelRequest) {
 		}
 		// Alone with the lock, it begins a new period in either mode.
 		l.Want, l.former, l.token = r.locks[0].Want, l.token, m.token()
+		waited := m.clock - r.since
 		r.granted, r.try, r.since, r.wall, r.deadline = true, false, m.clock, m.wall, never
 		r.locks[0].token, r.locks[0].back = l.token, true
-		m.events = append(m.events, Event{Kind: EventGranted, Request: r.seq, Grant: m.grant(r)})
+		m.events = append(m.events, Event{Kind: EventGranted, Request: r.seq, Grant: m.grant(r), Waited: waited})
 		m.tell(r.of, l, NoticeConverted, "", "")
 	}
 }

@@ -171,7 +171,7 @@ func describeState(s *State) string {
 		}
 		lines = append(lines, line)
 	}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		line := fmt.Sprintf("request %v of %d/%d granted %v since %d deadline %d", r.seq, r.session, r.number, r.granted, r.since, r.deadline)
 		if !r.granted {
 			line += fmt.Sprintf(" depth %d", r.depth)

@@ -23,6 +23,7 @@ const (
 	Deadlock     Code = 15 // waiting would close a cycle, which Cycle shows
 	Delayed      Code = 16 // free, but in its lock-delay; Retry says for how long
 	SameMode     Code = 17 // a conversion to the mode that the hold has
+	Unjudged     Code = 18 // a try that its entry had no time to judge: nothing came of it, and it can be proposed anew
 )
 
 // Quota names the limit that was reached.
@@ -128,6 +129,7 @@ type Event struct {
 	Request Seq
 	Grant   *Grant // EventGranted
 	Code    Code   // EventEnded: SessionGone, Held or Cancelled
+	Waited  uint64 // EventGranted: ms since it was asked for
 }
 
 // EventKind says what an event tells.

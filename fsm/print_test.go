@@ -233,7 +233,7 @@ func (s *State) printLock(b *bytes.Buffer, n named[string]) {
 	count = 0
 	s.eachWait(n.number, func(p place) bool {
 		if count++; count <= maxPrinted {
-			r, _ := s.requests.Get(&request{seq: p.seq})
+			r := s.peekRequest(p.seq)
 			i := r.position(p.lock)
 			stands := map[bool]string{true: "-through"}[r.depth > i] + map[bool]string{true: "-barrier"}[r.depth == i]
 			fmt.Fprintf(b, " %s(%s%s until %d)", s.requestName(r), modeName(p), stands, r.deadline)

@@ -10,10 +10,10 @@ func (s *State) rebuild() error {
 	b := rebuilder{s: s}
 	s.sessions.Ascend(b.session)
 	s.locks.Ascend(b.lock)
-	s.requests.Ascend(b.request)
+	s.requests.Ascend(func(f filed) bool { return b.request(f.r) })
 	s.sessions.Ascend(b.sessionSums)
 	s.locks.Ascend(b.lockSums)
-	s.requests.Ascend(b.tasks)
+	s.requests.Ascend(func(f filed) bool { return b.tasks(f.r) })
 	b.work()
 	return b.err
 }
@@ -193,14 +193,15 @@ func (b *rebuilder) lockSums(l *lock) bool { return b.expect(!l.idle(), "lock %q
 // work looks at what the entry before left over.
 func (b *rebuilder) work() {
 	s := b.s
-	s.requests.Ascend(func(r *request) bool {
+	s.requests.Ascend(func(f filed) bool {
+		r := f.r
 		_, found := s.look.Get(r.order())
 		b.expect(!found || !r.granted, "request %v is to be judged", r.seq)
 		return b.expect(found || r.depth >= 0, "request %v is never judged", r.seq)
 	})
 	s.look.Ascend(func(o order) bool {
-		r, found := s.requests.Get(&request{seq: o.seq})
-		return b.expect(found && r.order() == o, "request %v is not there", o.seq)
+		r := s.peekRequest(o.seq)
+		return b.expect(r != nil && r.order() == o, "request %v is not there", o.seq)
 	})
 	s.walk.Ascend(func(n uint64) bool { return b.expect(s.locks.Has(&lock{number: n}), "lock %d is not there", n) })
 	s.rem.Ascend(func(n uint64) bool {

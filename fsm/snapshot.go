@@ -23,7 +23,7 @@ func (s *State) Snapshot() *State {
 	c.due, c.ttls = s.due.Clone(), s.ttls.Clone()
 	c.taskWaits, c.taskHolds, c.tangled = s.taskWaits.Clone(), s.taskHolds.Clone(), s.tangled.Clone()
 	c.look, c.walk, c.rem = s.look.Clone(), s.walk.Clone(), s.rem.Clone()
-	c.events, c.notices, c.tries, c.downs = nil, nil, nil, nil
+	c.events, c.notices, c.tries, c.unjudged, c.downs, c.board = nil, nil, nil, nil, nil, nil
 	return &c
 }
 
@@ -99,11 +99,12 @@ func (s *State) fields(c *coder) {
 		}
 		(*v).fields(c)
 	})
-	treeOf(c, s.requests, "requests", func(c *coder, v **request) {
+	treeOf(c, s.requests, "requests", func(c *coder, v *filed) {
 		if c.reading {
-			*v = &request{}
+			v.r = &request{}
 		}
-		(*v).fields(c)
+		v.r.fields(c)
+		v.seq = v.r.seq
 	})
 	treeOf(c, s.look, "look", func(c *coder, v *order) { v.fields(c) })
 	treeOf(c, s.walk, "walk", (*coder).number)

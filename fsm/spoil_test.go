@@ -80,7 +80,7 @@ func (g *generator) spoil(s *State) string {
 	for _, l := range items(s.locks) {
 		objects = append(objects, reflect.ValueOf(l).Elem())
 	}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		objects = append(objects, reflect.ValueOf(r).Elem(), reflect.ValueOf(r).Elem())
 		for i := range r.locks {
 			objects = append(objects, reflect.ValueOf(&r.locks[i]).Elem())

@@ -31,7 +31,7 @@ type State struct {
 	// Objects. Reached by code that applies entries through edit… only.
 	sessions *btree.BTreeG[*session] // by number
 	locks    *btree.BTreeG[*lock]    // by number
-	requests *btree.BTreeG[*request] // by seq
+	requests *btree.BTreeG[filed]    // by seq
 
 	// Indexes over them, derived and rebuilt by Restore.
 	ids      *btree.BTreeG[named[ID]]     // sessions by id
@@ -57,20 +57,22 @@ type State struct {
 	works, looks int
 
 	// Of the entry that is being applied.
-	now     uint64 // its token
-	wall    uint64
-	left    int // work it may still do
-	events  []Event
-	notices []Notice
-	tries   []Seq // the tries it brought that nobody has judged yet
-	downs   []Seq // the conversions to shared that it brought
-	steps   int   // how many its deadlock checks may still take
+	now      uint64 // its token
+	wall     uint64
+	left     int // work it may still do
+	events   []Event
+	notices  []Notice
+	tries    []Seq // the tries it brought that nobody has judged yet
+	unjudged []Seq // the tries that nobody had time to judge
+	downs    []Seq // the conversions to shared that it brought
+	steps    int   // how many its deadlock checks may still take
 
 	// Keys to look objects up with while an entry is applied: a new one each time would cost as much as the rest. Readers,
 	// of which several go at once, must not use them.
 	sessionKey session
 	lockKey    lock
-	requestKey request
+
+	board *board // for deadlock checks; empty between them
 }
 
 // maxRaised is how many raises are remembered, so that a repeated one does nothing.
@@ -79,6 +81,12 @@ const maxRaised = 64
 type named[K any] struct {
 	key    K
 	number uint64
+}
+
+// filed is a request under its key, which is here so that to find it touches no other requests.
+type filed struct {
+	seq Seq
+	r   *request
 }
 
 type ownership struct {
@@ -142,7 +150,7 @@ func NewState() *State {
 func (s *State) empty() {
 	s.sessions = tree(func(a, b *session) bool { return a.number < b.number })
 	s.locks = tree(func(a, b *lock) bool { return a.number < b.number })
-	s.requests = tree(func(a, b *request) bool { return a.seq.Less(b.seq) })
+	s.requests = tree(func(a, b filed) bool { return a.seq.Less(b.seq) })
 	s.ids = tree(func(a, b named[ID]) bool { return string(a.key[:]) < string(b.key[:]) })
 	s.names = tree(func(a, b named[string]) bool { return a.key < b.key })
 	s.owned = tree(func(a, b ownership) bool {
@@ -208,14 +216,14 @@ func (s *State) editLock(n uint64) *lock {
 
 // editRequest returns the request at seq for changing, nil when there is none.
 func (s *State) editRequest(seq Seq) *request {
-	v := s.findRequest(seq)
+	v := s.peekRequest(seq)
 	if v == nil {
 		return nil
 	}
 	if v.epoch != s.epoch {
 		v = v.clone()
 		v.epoch = s.epoch
-		s.requests.ReplaceOrInsert(v)
+		s.requests.ReplaceOrInsert(filed{seq, v})
 	}
 	return v
 }
@@ -310,16 +318,9 @@ func (s *State) over(r *request) bool {
 	return s.clock > r.deadline || s.gone(s.peekSession(r.session))
 }
 
-// findRequest is peekRequest for the code that applies entries.
-func (s *State) findRequest(seq Seq) *request {
-	s.requestKey.seq = seq
-	r, _ := s.requests.Get(&s.requestKey)
-	return r
-}
-
 func (s *State) peekRequest(seq Seq) *request {
-	r, _ := s.requests.Get(&request{seq: seq})
-	return r
+	found, _ := s.requests.Get(filed{seq: seq})
+	return found.r
 }
 
 func (s *State) peekSession(n uint64) *session {

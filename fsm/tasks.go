@@ -1,10 +1,15 @@
 package fsm
 
-import "github.com/google/btree"
+import (
+	"encoding/binary"
+
+	"github.com/google/btree"
+)
 
 // tasked is a request under its task, the unit of work that holds and waits in sequence (R7).
 type tasked struct {
 	session uint64
+	hash    uint64 // of the task, so that to find it compares few strings
 	task    string
 	seq     Seq
 }
@@ -13,17 +18,28 @@ func taskedLess(a, b tasked) bool {
 	if a.session != b.session {
 		return a.session < b.session
 	}
+	if a.hash != b.hash {
+		return a.hash < b.hash
+	}
 	if a.task != b.task {
 		return a.task < b.task
 	}
 	return a.seq.Less(b.seq)
 }
 
-func (r *request) asTask() tasked { return tasked{r.session, r.task, r.seq} }
+func (r *request) asTask() tasked { return tasked{r.session, taskHash(r.task), r.task, r.seq} }
+
+// taskHash tells tasks apart well enough by how they begin and end, and takes the same time for long ones.
+func taskHash(task string) uint64 {
+	var b [16]byte
+	copy(b[:8], task)
+	copy(b[8:], task[max(0, len(task)-8):])
+	return (binary.LittleEndian.Uint64(b[:8])*31+binary.LittleEndian.Uint64(b[8:]))*31 + uint64(len(task))
+}
 
 // eachOf calls f with the requests of a task, until f returns false.
 func eachOf(t *btree.BTreeG[tasked], of tasked, f func(Seq) bool) {
-	t.AscendGreaterOrEqual(tasked{session: of.session, task: of.task}, func(x tasked) bool {
+	t.AscendGreaterOrEqual(tasked{session: of.session, hash: of.hash, task: of.task}, func(x tasked) bool {
 		return x.session == of.session && x.task == of.task && f(x.seq)
 	})
 }

@@ -19,7 +19,7 @@ func newTokens() *tokens { return &tokens{last: map[string]part{}, seen: map[hel
 
 // after looks at the grants and conversions that the latest entry made.
 func (t *tokens) after(s *State) error {
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if !r.granted || r.converts() {
 			continue
 		}

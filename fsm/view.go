@@ -57,7 +57,7 @@ type SessionInfo struct {
 }
 
 func (s *State) holder(p place, name string, now uint64) Holder {
-	r, _ := s.requests.Get(&request{seq: p.seq})
+	r := s.peekRequest(p.seq)
 	v := s.peekSession(r.session)
 	h := Holder{
 		Name: name, Session: v.id, Owner: v.owner, Task: r.task, Trace: r.trace, Mode: p.mode, Limit: p.limit,
@@ -171,7 +171,7 @@ func (s *State) Lock(name string, now uint64, limit int) LockInfo {
 }
 
 func (s *State) waiter(p place, position int, now uint64) Waiter {
-	r, _ := s.requests.Get(&request{seq: p.seq})
+	r := s.peekRequest(p.seq)
 	v := s.peekSession(r.session)
 	w := Waiter{
 		Session: v.id, Owner: v.owner, Task: r.task, Mode: p.mode, Limit: p.limit,
@@ -229,9 +229,9 @@ type Position struct {
 
 // Request tells where the request at seq stands, counting places up to limit.
 func (s *State) Request(seq Seq, limit int) Progress {
-	r, found := s.requests.Get(&request{seq: seq})
+	r := s.peekRequest(seq)
 	switch {
-	case !found || s.over(r):
+	case r == nil || s.over(r):
 		return Progress{}
 	case r.granted:
 		return Progress{Grant: s.grantOf(r)}
@@ -298,11 +298,27 @@ func (s *State) Counts() (locks, sessions, holds, waits int) {
 // SessionAlive reports whether the session with this number can still be renewed.
 func (s *State) SessionAlive(number uint64) bool { return !s.gone(s.peekSession(number)) }
 
-// SessionTTL returns a session's TTL in ms, 0 when it is gone.
-func (s *State) SessionTTL(number uint64) uint64 {
+// SessionLease returns a session's TTL and how much of it is left, in ms; both are 0 when it is gone.
+func (s *State) SessionLease(number, now uint64) (ttl, left uint64) {
 	v := s.peekSession(number)
 	if s.gone(v) {
-		return 0
+		return 0, 0
 	}
-	return v.ttl
+	return v.ttl, remaining(v, now)
+}
+
+// Begin returns the index of the current begin-term entry.
+func (s *State) Begin() uint64 { return s.begin }
+
+// Unrepeatable calls f with the session of every wait whose caller gave neither number nor key; once for each lock.
+func (s *State) Unrepeatable(f func(id ID)) {
+	var session session // a key to look sessions up with: a new one each time would cost more than the rest
+	s.queue.Ascend(func(p place) bool {
+		waiting, _ := s.requests.Get(filed{seq: p.seq})
+		session.number = waiting.r.session
+		if v, _ := s.sessions.Get(&session); v.nature == natureOwn {
+			f(v.id)
+		}
+		return true
+	})
 }

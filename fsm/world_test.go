@@ -1,13 +1,18 @@
 package fsm
 
 import (
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -23,7 +28,12 @@ type smallWorld struct {
 	force    bool
 	times    bool // the clock goes on to the next deadline
 	end      bool // sessions are closed and opened
-	own      bool // the acquires are made without a session too
+	own      bool // the acquires are made without a session too, with a key and without
+	renew    bool
+	value    bool
+	raise    bool
+	pairs    bool // an entry may have two commands
+	late     bool // a command may come with the clock that ends something, which is not taken apart yet when it runs
 	requests int  // of a session at a time
 }
 
@@ -38,36 +48,33 @@ func smallWorlds() []smallWorld {
 	return []smallWorld{
 		{
 			name: "everything", acquires: slices.Concat(exclusive, shared, several, priority, tasks, unclean),
-			convert: true, force: true, times: true, end: true, own: true, requests: 2,
+			convert: true, force: true, times: true, end: true, own: true, renew: true, value: true, raise: true, requests: 2,
 		},
 		{name: "order", acquires: slices.Concat(exclusive[1:], shared[1:], several, priority), requests: 2},
 		{name: "conversions", acquires: slices.Concat(exclusive[:1], shared, []string{"a:shared wait=1 task=t", "b wait=1 task=t"}), convert: true, requests: 2},
 		{
 			name:     "deadlocks",
-			acquires: slices.Concat(tasks, priority[:1], []string{"a:shared:2 wait=1 task=t", "b:shared:2 wait=1 task=t", "b wait=1 priority=1 task=t"}),
-			convert:  true, requests: 2,
+			acquires: slices.Concat(tasks, priority[:1], []string{"a:shared:2 wait=1 task=t", "b:shared:2 wait=1 task=t", "b wait=1 priority=1 task=t", "a max=50 task=t"}),
+			convert:  true, late: true, requests: 2,
 		},
 		{
 			name: "ends", acquires: slices.Concat(exclusive[1:2], shared[1:2], unclean),
-			convert: true, force: true, times: true, end: true, own: true, requests: 2,
+			convert: true, force: true, times: true, end: true, own: true, renew: true, value: true, raise: true, requests: 2,
+		},
+		{
+			name: "entries", acquires: []string{"a", "a wait=1", "a:shared wait=1", "a b:shared wait=1", "b wait=1 task=t", "a wait=1 task=t"},
+			convert: true, force: true, end: true, raise: true, pairs: true, requests: 2,
 		},
 	}
 }
 
 const worldSessions = 3
 
-// worldNode is a state by the way that leads to it.
+// worldNode is a state by the way that leads to it: which move in which other state. It is this small because there are
+// millions.
 type worldNode struct {
-	from *worldNode
-	step step
-}
-
-func (n *worldNode) path() (steps []step) {
-	for ; n != nil; n = n.from {
-		steps = append(steps, n.step)
-	}
-	slices.Reverse(steps)
-	return steps
+	from int32 // in the nodes of the search; -1 is where it begins
+	move uint16
 }
 
 // worldRun is the machine and the model at one place.
@@ -101,19 +108,20 @@ func (r *worldRun) apply(st step) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("results differ: machine\n%s\nmodel\n%s", formatResult(got), formatResult(want))
 	}
-	return nil
+	// Also when this state was seen before: that the machine changed nothing may be the fault.
+	if got, want := describeState(r.state), r.model.describe(); got != want {
+		return fmt.Errorf("states differ: machine\n%s\nmodel\n%s", got, want)
+	}
+	return r.tokens.after(r.state)
 }
 
 // check looks at a state that was not seen before.
 func (r *worldRun) check() error {
-	if got, want := describeState(r.state), r.model.describe(); got != want {
-		return fmt.Errorf("states differ: machine\n%s\nmodel\n%s", got, want)
-	}
 	delayed := slices.ContainsFunc(items(r.state.locks), func(l *lock) bool { return l.delay != 0 })
 	if r.state.holds.Len() == 0 && r.state.queue.Len() > 0 && !delayed {
 		return errors.New("requests alone are stuck")
 	}
-	return errors.Join(check(r.state), r.tokens.after(r.state))
+	return check(r.state)
 }
 
 // worldKey names a state by what its future depends on: sessions are interchangeable, numbers and tokens are left out,
@@ -121,7 +129,7 @@ func (r *worldRun) check() error {
 // for both take them in the order of their names.
 func worldKey(s *State) (key string, sessions map[uint64]string) {
 	place := map[Seq]int{}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if !r.granted || !r.converts() {
 			place[r.seq] = len(place)
 		}
@@ -136,7 +144,7 @@ func worldKey(s *State) (key string, sessions map[uint64]string) {
 	for _, v := range items(s.sessions) {
 		sessions[v.number] = fmt.Sprintf("%d %d %v", v.nature, left(v.deadline), v.tomb)
 	}
-	for _, r := range items(s.requests) {
+	for _, r := range allRequests(s) {
 		if r.granted && r.converts() {
 			continue // only its number is left
 		}
@@ -150,7 +158,7 @@ func worldKey(s *State) (key string, sessions map[uint64]string) {
 		}
 		for _, p := range r.locks {
 			if p.lock != 0 {
-				fmt.Fprintf(&b, " %v", p.Want)
+				fmt.Fprintf(&b, " %v%s", p.Want, p.value)
 				if c := s.peekRequest(p.conversion); c != nil && !c.granted {
 					fmt.Fprintf(&b, "by %d", place[c.seq])
 				}
@@ -168,10 +176,40 @@ func worldKey(s *State) (key string, sessions map[uint64]string) {
 	return strings.Join(all, "\n"), sessions
 }
 
-// moves lists what can happen next in a state. Of sessions that are alike only one moves.
+// moves lists what can happen next in a state.
 func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
-	n := s.index + 1 // numbers and names that were not used before
-	add := func(c Command) { moves = append(moves, step{commands: []Command{c}}) }
+	n := 2 * (s.index + 1) // numbers and names that were not used before
+	commands := w.commands(s, sessions, n)
+	for _, c := range commands {
+		moves = append(moves, step{commands: []Command{c}})
+	}
+	if w.pairs {
+		seconds := w.commands(s, sessions, n+1)
+		for _, first := range commands {
+			for _, second := range seconds {
+				moves = append(moves, step{commands: []Command{first, second}})
+			}
+		}
+	}
+	d, found := s.due.Min()
+	if found && w.late {
+		for _, c := range commands {
+			moves = append(moves, step{elapsed: d.at + 1 - s.clock, commands: []Command{c}})
+		}
+	}
+	if found && w.times {
+		// To the last moment of what ends next, when it must not have ended yet, and past it.
+		if s.clock < d.at {
+			moves = append(moves, step{elapsed: d.at - s.clock})
+		}
+		moves = append(moves, step{elapsed: d.at + 1 - s.clock})
+	}
+	return moves
+}
+
+// commands lists what can be asked for in a state. Of sessions that are alike only one asks.
+func (w smallWorld) commands(s *State, sessions map[uint64]string, n uint64) (commands []Command) {
+	add := func(c Command) { commands = append(commands, c) }
 	seen := map[string]bool{}
 	for _, v := range items(s.sessions) {
 		if v.tomb || seen[sessions[v.number]] {
@@ -181,12 +219,18 @@ func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
 		if w.end {
 			add(&Close{Session: v.number})
 		}
+		if w.renew {
+			add(&Renew{Sessions: []Renewal{{Session: v.number}}})
+		}
+		if w.own && v.nature == natureKeyed {
+			add(&Cancel{Key: v.id, Keyed: true})
+		}
 		if v.nature == natureNamed && int(v.holds+v.waits) < w.requests {
 			for _, a := range w.acquires {
 				add(parseCommand(fmt.Sprintf("acquire #%d %d %s", v.number, n, a), nil))
 			}
 		}
-		for _, r := range items(s.requests) {
+		for _, r := range allRequests(s) {
 			if r.session == v.number && (!r.granted || !r.converts()) {
 				w.movesOf(s, r, n, add)
 			}
@@ -196,6 +240,7 @@ func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
 		for _, a := range w.acquires {
 			if w.own {
 				add(parseCommand(fmt.Sprintf("acquire own=%d ttl=200 %s", n, a), nil))
+				add(parseCommand(fmt.Sprintf("acquire key=%d ttl=200 %s", n, a), nil))
 			}
 		}
 		add(&Open{Session: label(fmt.Sprint(n)), TTL: 20_000})
@@ -204,15 +249,17 @@ func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
 		for _, l := range items(s.names) {
 			s.eachHold(l.number, func(p place) bool {
 				r := s.peekRequest(p.seq)
-				add(&Force{Name: l.key, Token: r.locks[r.position(p.lock)].token})
+				token := r.locks[r.position(p.lock)].token
+				add(&Force{Name: l.key, Token: token})
+				add(&Force{Name: l.key, Token: token, Delay: 40})
 				return false
 			})
 		}
 	}
-	if d, found := s.due.Min(); found && w.times {
-		moves = append(moves, step{elapsed: d.at + 1 - s.clock})
+	if w.raise {
+		add(&Raise{ID: label(fmt.Sprint(n))})
 	}
-	return moves
+	return commands
 }
 
 // movesOf lists what can be done with one request.
@@ -228,6 +275,9 @@ func (w smallWorld) movesOf(s *State, r *request, n uint64, add func(Command)) {
 		}
 		if len(r.locks) > 1 {
 			add(&Release{Session: r.session, Number: r.number, Token: p.token, Name: p.Name})
+		}
+		if w.value && p.value == "" {
+			add(&Value{Session: r.session, Number: r.number, Token: p.token, Name: p.Name, Value: "v"})
 		}
 		if !w.convert || r.number == 0 {
 			continue
@@ -247,61 +297,174 @@ func (w smallWorld) movesOf(s *State, r *request, n uint64, add func(Command)) {
 	}
 }
 
-// search goes through all states, the ones nearest to the beginning first, until the time is over.
+// maxWorldStates bounds the memory of a search: a state takes about 50 bytes.
+const maxWorldStates = 40_000_000
+
+// worldSearch goes through all states, the ones nearest to the beginning first, until the time is over.
+type worldSearch struct {
+	smallWorld
+	begin []step
+	until time.Time
+
+	mu          sync.Mutex
+	seen        map[[16]byte]struct{} // hashes of the keys
+	nodes       []worldNode           // level by level
+	transitions int
+	err         error // the first one
+}
+
 func (w smallWorld) search(t *testing.T, until time.Time) {
 	begin := []step{{begin: &Begin{Cluster: label("cluster")}}, parseStep("+0 open A ttl=20000 ; open B ttl=20000", nil)}
 	if !w.own { // else there is room for one of an acquire's own
 		begin = append(begin, parseStep("+0 open C ttl=20000", nil))
 	}
+	x := &worldSearch{smallWorld: w, begin: begin, until: until, seen: map[[16]byte]struct{}{}}
+	from, to := -1, 0 // where it begins is no node
+	for depth := 0; ; depth++ {
+		all := x.level(from, to)
+		if x.err != nil {
+			t.Fatal(x.err)
+		}
+		if !all {
+			t.Logf("%s: all states %d steps deep, and some beyond: %d states, %d transitions", w.name, depth, len(x.nodes), x.transitions)
+			return
+		}
+		if from, to = to, len(x.nodes); from == to {
+			t.Logf("%s: that is all, %d steps deep: %d states, %d transitions", w.name, depth, len(x.nodes), x.transitions)
+			return
+		}
+	}
+}
+
+// level goes on from these nodes, on all cores, and reports whether there was time and memory for it.
+func (x *worldSearch) level(from, to int) bool {
+	const out = math.MaxInt32
+	var next atomic.Int64
+	next.Store(int64(from))
+	var workers sync.WaitGroup
+	before := x.nodes // which the workers add to
+	for range runtime.GOMAXPROCS(0) {
+		w := &worldWorker{worldSearch: x, nodes: before, parent: -2}
+		workers.Go(func() {
+			w.root = x.root()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= to {
+					return
+				}
+				if !w.expand(int32(i)) {
+					next.Store(out)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return next.Load() < out
+}
+
+// root returns a run where the search begins. Each worker has its own, as even a copy being taken changes it.
+func (x *worldSearch) root() *worldRun {
 	root := &worldRun{state: NewState(), model: newModel(), tokens: newTokens()}
-	for _, st := range begin {
+	for _, st := range x.begin {
 		if err := root.apply(st); err != nil {
-			t.Fatal(err)
+			panic(err)
 		}
 	}
-	seen := map[string]bool{}
-	frontier := []*worldNode{nil}
-	depth, transitions := 0, 0
-	for ; len(frontier) > 0; depth++ {
-		var next []*worldNode
-		for _, node := range frontier {
-			if time.Now().After(until) {
-				t.Logf("%s: all states %d steps deep, and some beyond: %d states, %d transitions", w.name, depth, len(seen), transitions)
-				return
-			}
-			at := root.fork()
-			for _, st := range node.path() {
-				if err := at.apply(st); err != nil {
-					t.Fatal(err)
-				}
-				if err := at.tokens.after(at.state); err != nil {
-					t.Fatal(err)
-				}
-			}
-			_, sessions := worldKey(at.state)
-			for _, st := range w.moves(at.state, sessions) {
-				transitions++
-				to := at.fork()
-				err := to.apply(st)
-				key, _ := worldKey(to.state)
-				child := &worldNode{node, st}
-				if err == nil && !seen[key] {
-					seen[key] = true
-					err = to.check()
-					next = append(next, child)
-				}
-				if err != nil {
-					var b strings.Builder
-					for i, st := range append(begin, child.path()...) {
-						fmt.Fprintf(&b, "%d: %v\n", i+1, st)
-					}
-					t.Fatalf("%v\nafter\n%s", err, b.String())
-				}
-			}
-		}
-		frontier = next
+	return root
+}
+
+// worldWorker is one of those who search together.
+type worldWorker struct {
+	*worldSearch
+	nodes []worldNode // of the levels before
+	root  *worldRun
+	// The parent of the node that was gone on from last: often the next one has the same.
+	parent      int32
+	parentRun   *worldRun
+	parentMoves []step
+}
+
+func (w *worldWorker) movesAt(run *worldRun) []step {
+	_, sessions := worldKey(run.state)
+	return w.moves(run.state, sessions)
+}
+
+// replay returns a run that has come to a node, and the steps that led there.
+func (w *worldWorker) replay(node int32) (*worldRun, []step) {
+	if node < 0 {
+		return w.root.fork(), nil
 	}
-	t.Logf("%s: that is all, %d steps deep: %d states, %d transitions", w.name, depth, len(seen), transitions)
+	run, path := w.replay(w.nodes[node].from)
+	st := w.movesAt(run)[w.nodes[node].move]
+	if err := run.apply(st); err != nil {
+		panic(err) // it went well before
+	}
+	return run, append(path, st)
+}
+
+// at returns a run that has come to a node.
+func (w *worldWorker) at(node int32) *worldRun {
+	if node < 0 {
+		return w.root.fork()
+	}
+	if n := w.nodes[node]; n.from != w.parent {
+		w.parent = n.from
+		w.parentRun, _ = w.replay(n.from)
+		w.parentMoves = w.movesAt(w.parentRun)
+	}
+	run := w.parentRun.fork()
+	if err := run.apply(w.parentMoves[w.nodes[node].move]); err != nil {
+		panic(err) // it went well before
+	}
+	return run
+}
+
+// expand tries everything that can happen in a state, and reports whether the search goes on.
+func (w *worldWorker) expand(node int32) bool {
+	at := w.at(node)
+	for i, st := range w.movesAt(at) {
+		if time.Now().After(w.until) {
+			return false
+		}
+		to := at.fork()
+		err := to.apply(st)
+		key, _ := worldKey(to.state)
+		if err == nil && w.add(key, worldNode{node, uint16(i)}) {
+			err = to.check()
+		}
+		if err != nil {
+			_, path := w.replay(node)
+			var b strings.Builder
+			for i, st := range append(append(slices.Clone(w.begin), path...), st) {
+				fmt.Fprintf(&b, "%d: %v\n", i+1, st)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.err == nil {
+				w.err = fmt.Errorf("%w\nafter\n%s", err, b.String())
+			}
+			return false
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err == nil && len(w.worldSearch.nodes) < maxWorldStates
+}
+
+// add notes a state and reports whether it is new.
+func (x *worldSearch) add(key string, node worldNode) bool {
+	sum := sha256.Sum256([]byte(key))
+	short := [16]byte(sum[:16])
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.transitions++
+	if _, found := x.seen[short]; found {
+		return false
+	}
+	x.seen[short] = struct{}{}
+	x.nodes = append(x.nodes, node)
+	return true
 }
 
 // TestSmallWorld goes through every state of small worlds as far as the time allows, and checks each (R5 to R9).

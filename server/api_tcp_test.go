@@ -346,3 +346,38 @@ func TestAPISlowSenders(t *testing.T) {
 		}
 	})
 }
+
+// A caller without number or key closes its sending half as soon as it has asked. It has the lock, or is not told that it has.
+func TestHalfClosedCaller(t *testing.T) {
+	c := newTCPCluster(t, 0)
+	told := map[int]int{}
+	for i := range 60 {
+		name, node := fmt.Sprint("lock", i), c.addresses[i%len(c.addresses)]
+		wait := i % 2 * 1000
+		conn, err := net.Dial("tcp", node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := fmt.Sprintf(`{"name":%q,"owner":"o","ttl_ms":60000,"wait_ms":%d}`, name, wait)
+		fmt.Fprintf(conn, "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		time.Sleep(time.Duration(i%10) * 500 * time.Microsecond)
+		conn.(*net.TCPConn).CloseWrite()
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		status := 0
+		if err == nil {
+			status = answer.StatusCode
+			answer.Body.Close()
+		}
+		conn.Close()
+		told[status]++
+		time.Sleep(20 * time.Millisecond) // what is taken back is by then
+		view, err := sendTo(t.Context(), http.DefaultClient, "http://"+node, "GET", "/v1/lock?name="+name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holders, _ := view.Field("holders").([]any); status == 200 && len(holders) != 1 {
+			t.Errorf("%s: told %d, and its holders are %v", name, status, holders)
+		}
+	}
+	t.Log(told)
+}

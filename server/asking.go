@@ -59,6 +59,7 @@ func (n *Node) ask(ctx context.Context, address, method, path string, in, out an
 	r.Header.Set("Content-Type", transport.TypeJSON)
 	response, err := n.port.HTTPClient(hostport, incarnation).Do(r)
 	if err != nil {
+		n.metrics.peerFailed(peerAsk)
 		return fmt.Errorf("asking %s: %w", hostport, err)
 	}
 	defer drain(response.Body)

@@ -5,8 +5,8 @@
 // sessions.go, reads.go, members.go) and maps the answer. A handler that changes something calls Node.propose; the leader's proposer
 // (proposer.go) puts what arrives together into one entry, stamps it with the time that passed (R3) and hands it to Raft
 // through package replica; the state machine applies it, and the outcome goes back the same way. A grant made inside
-// somebody else's entry reaches its waiter (waiting.go) through the hub (hub.go); how holds ended is kept for people in
-// history.go.
+// somebody else's entry reaches its waiter (waiting.go) through the hub (hub.go); the node that was asked
+// asks again in the stead of a caller that cannot (standin.go, turns.go); how holds ended is kept for people in history.go.
 //
 // What was applied is kept for a while as events (events.go), the same on every node, and told to whoever follows
 // (events_stream.go). The API describes itself (openapi.go) from the table of routes and the messages of package transport.

@@ -78,6 +78,8 @@ func (n *Node) wireError(err error) error {
 		return wire
 	case errors.Is(err, replica.ErrUnknown):
 		return transport.NewError(transport.ErrUnknownOutcome, "the request was handed to the log and its outcome is not known: repeat it with the same number or key")
+	case errors.Is(err, errUnjudged):
+		return transport.NewError(transport.ErrOverloaded, "so much is expiring that there was no time to look at the request")
 	case errors.Is(err, errQueueFull):
 		return transport.NewError(transport.ErrOverloaded, "this node has too many requests waiting")
 	case n.stopping():

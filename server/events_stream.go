@@ -2,8 +2,10 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -187,5 +189,8 @@ func (r *eventReader) send() bool {
 	}
 	r.pending.Reset()
 	r.failed = err != nil
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		r.node.metrics.readersCut.Inc()
+	}
 	return !r.failed
 }

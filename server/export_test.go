@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // EventReaders is how many callers follow events at this node.
@@ -28,3 +30,33 @@ func DescribedCalls() []string { return slices.Collect(maps.Keys(operations)) }
 
 // OpenAPI is what /openapi.json answers.
 func OpenAPI(version string) (json.RawMessage, error) { return openAPI(version) }
+
+// MetricsTable lists the metrics that are Pawl's own, for the documentation.
+func (n *Node) MetricsTable() (string, error) {
+	families, err := n.metrics.registry.Gather()
+	var b strings.Builder
+	b.WriteString("| metric | kind | labels | what |\n|---|---|---|---|\n")
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "pawl_") {
+			continue
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			values := map[string]bool{}
+			for _, m := range f.GetMetric() {
+				for _, other := range m.GetLabel() {
+					if other.GetName() == l.GetName() {
+						values["`"+other.GetValue()+"`"] = true
+					}
+				}
+			}
+			text := "`" + l.GetName() + "`"
+			if len(values) > 1 && len(values) <= 8 {
+				text += " (" + strings.Join(slices.Sorted(maps.Keys(values)), ", ") + ")"
+			}
+			labels = append(labels, text)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+	}
+	return b.String(), err
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
@@ -34,18 +35,22 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(c, leaderWait)
 	defer cancel()
-	var address string
-	n.poll(ctx, func() bool {
-		var name string
+	var name, address string
+	known := func() bool {
 		name, address = n.leaderNode()
 		return n.leader.Load() != nil || n.stopping() || (address != "" && name != n.config.Name && !c.forwarded)
-	})
+	}
+	if c.standIn == nil || !c.standIn.handed {
+		n.poll(ctx, known)
+	} else {
+		known() // it comes again; thousands that look every few milliseconds would be in the way of the election
+	}
 	switch {
 	case n.leader.Load() != nil:
 		return true, nil
 	case n.stopping():
 		return false, transport.NewError(transport.ErrShuttingDown, "this node is stopping")
-	case c.forwarded || address == "":
+	case c.forwarded || address == "" || name == n.config.Name:
 		return false, n.notLeading()
 	}
 	hostport, incarnation, err := peer.SplitAddress(address)
@@ -54,11 +59,18 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 	}
 	whole, letGo := n.whileServing(c)
 	defer letGo()
-	if c.reads {
+	switch {
+	case c.reads:
 		// Nothing is lost when a read is given up, so a leader that was just cut off is not waited for (D01). A change is:
 		// whoever gives that up knows nothing.
 		limited, cancel := context.WithDeadline(whole, began.Add(passedReadLimit))
 		defer cancel()
+		whole = limited
+	case strings.HasPrefix(c.request.URL.Path, "/v1/cluster/"):
+		// Who hands over tells of it when another leads.
+	default:
+		limited, letGo := n.untilFollowed(whole, name, c.standIn != nil)
+		defer letGo()
 		whole = limited
 	}
 	response, err := n.forward(whole, c, hostport, incarnation)
@@ -66,6 +78,11 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 		return false, n.forwardError(c, err)
 	}
 	defer drain(response.Body)
+	if c.standIn != nil {
+		if err := wholeAnswer(response); err != nil {
+			return false, err
+		}
+	}
 	for _, h := range passedHeaders {
 		if v := response.Header.Get(h); v != "" {
 			w.Header().Set(h, v)
@@ -122,7 +139,33 @@ func (n *Node) forward(ctx context.Context, c *call, hostport, incarnation strin
 			out.Header.Set(h, v)
 		}
 	}
-	return n.port.HTTPClient(hostport, incarnation).Do(out)
+	if c.standIn != nil {
+		out.Header.Set(transport.HeaderWait, c.standIn.header())
+	}
+	response, err := n.port.HTTPClient(hostport, incarnation).Do(out)
+	if err != nil && c.Err() == nil { // else the caller has gone
+		n.metrics.peerFailed(peerForward)
+	}
+	return response, err
+}
+
+// wholeAnswer reads an answer before any of it is passed through. It returns what a repeat may put right as an error.
+func wholeAnswer(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxForwarded))
+	if err != nil {
+		return transport.NewError(transport.ErrUnknownOutcome, "the leader's answer broke off")
+	}
+	drain(response.Body)
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if response.StatusCode/100 == 2 {
+		return nil
+	}
+	problem := transport.ReadError(response)
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if definite(problem) && problem.Code != transport.ErrFinished {
+		return nil
+	}
+	return problem
 }
 
 // forwardError says what became of a request that the leader gave no answer to: nothing, when no connection was had or

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
+	"github.com/pawl-lock/pawl/server/replica"
 	"github.com/pawl-lock/pawl/transport"
 )
 
@@ -27,12 +29,7 @@ func (n *Node) notReady(ctx context.Context) (reason string) {
 	if n.stopping() {
 		return "this node is stopping"
 	}
-	voter := false
-	self := n.port.Self().String()
-	for _, s := range n.replica.Servers() {
-		voter = voter || (s.ID == self && s.Voter)
-	}
-	if !voter {
+	if !n.votes() {
 		return "this node has no vote: it is not part of a cluster yet, or was removed"
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -51,6 +48,12 @@ func (n *Node) notReady(ctx context.Context) (reason string) {
 		return "the leader " + name + " cannot be reached or cannot write"
 	}
 	return ""
+}
+
+// votes reports whether this node has a vote, as far as it knows.
+func (n *Node) votes() bool {
+	self := n.port.Self().String()
+	return slices.ContainsFunc(n.replica.Servers(), func(s replica.Server) bool { return s.ID == self && s.Voter })
 }
 
 // Ready waits until the node is ready or ctx ends.

@@ -11,13 +11,13 @@ import (
 type hub struct {
 	mu      sync.Mutex
 	waiters map[fsm.Seq]map[*waiter]struct{}
+	callers int // all of them
 }
 
 // waiter is one caller. Several may wait for one request.
 type waiter struct {
-	request    fsm.Seq
-	repeatable bool // its caller can ask again by number or key
-	news       chan news
+	request fsm.Seq
+	news    chan news
 }
 
 // news is what a waiter is told, once.
@@ -32,8 +32,8 @@ func newHub() *hub { return &hub{waiters: map[fsm.Seq]map[*waiter]struct{}{}} }
 
 // register adds a waiter. The caller looks at the state afterwards: what happened before is there, what happens later
 // comes as news, so no grant is missed (A19).
-func (h *hub) register(request fsm.Seq, repeatable bool) *waiter {
-	w := &waiter{request: request, repeatable: repeatable, news: make(chan news, 1)}
+func (h *hub) register(request fsm.Seq) *waiter {
+	w := &waiter{request: request, news: make(chan news, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.waiters[request]
@@ -42,14 +42,17 @@ func (h *hub) register(request fsm.Seq, repeatable bool) *waiter {
 		h.waiters[request] = set
 	}
 	set[w] = struct{}{}
+	h.callers++
 	return w
 }
 
+// forget takes a waiter out, once.
 func (h *hub) forget(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.waiters[w.request]
 	delete(set, w)
+	h.callers--
 	if len(set) == 0 {
 		delete(h.waiters, w.request)
 	}
@@ -82,18 +85,13 @@ func (h *hub) tellLocked(request fsm.Seq, n news) {
 	}
 }
 
-// fail ends the waiting of callers that can ask again elsewhere; with all set, of every caller. The others go on waiting:
-// this node still applies what the next leader does, and a grant that is applied here is true.
-func (h *hub) fail(err error, all bool) {
+// fail ends the waiting of all callers: each can ask again elsewhere, by number or key, or has a node that does so in its
+// stead.
+func (h *hub) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for request, set := range h.waiters {
-		for w := range set {
-			if all || w.repeatable {
-				h.tellLocked(request, news{err: err})
-				break
-			}
-		}
+	for request := range h.waiters {
+		h.tellLocked(request, news{err: err})
 	}
 }
 
@@ -101,9 +99,5 @@ func (h *hub) fail(err error, all bool) {
 func (h *hub) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for _, set := range h.waiters {
-		n += len(set)
-	}
-	return n
+	return h.callers
 }

@@ -18,6 +18,8 @@ type leadership struct {
 	begin    uint64
 	proposer *proposer
 	rounds   *replica.Rounds
+	claims   *claims
+	ctx      context.Context // ends with it
 }
 
 var errLeadershipLost = errors.New("leadership was lost")
@@ -98,14 +100,16 @@ func (n *Node) atWork(ctx context.Context, l *leadership) {
 	defer cancel(errLeadershipLost)
 	l.proposer = newProposer(n, l.begin, func() { cancel(errStaleStamp) })
 	l.rounds = n.replica.NewRounds(ctx, l.term, roundLimit, n.askTerm)
+	l.ctx, l.claims = ctx, n.findOrphans() // before anything is written under this leadership
 	var working sync.WaitGroup
 	working.Go(func() { l.proposer.run(ctx) })
+	working.Go(func() { n.endOrphans(l) })
 	n.leader.Store(l)
 	n.log.Info("leading", "term", l.term, "begin", l.begin)
 	<-ctx.Done()
 	n.leader.Store(nil)
 	working.Wait()
-	n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errLeadershipLost), false)
+	n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errLeadershipLost))
 	n.log.Info("no longer leading", "term", l.term, "reason", context.Cause(ctx))
 }
 
@@ -132,10 +136,17 @@ func (n *Node) renew(ctx context.Context, renewal fsm.Renewal, ttl time.Duration
 	return n.send(ctx, func() *proposal { return &proposal{renewal: renewal, hold: hold, done: make(chan answer, 1)} })
 }
 
-// staleTries is how often a command is proposed anew because its stamp no longer counted.
-const staleTries = 3
+// staleTries is how often a command is proposed anew because its stamp no longer counted; unjudgedFor is for how long
+// because entries had no time for it, and unjudgedPause how long is waited in between: the entry that has time is the
+// leader's next tick.
+const (
+	staleTries    = 3
+	unjudgedFor   = 5 * time.Second
+	unjudgedPause = 5 * time.Millisecond
+)
 
 func (n *Node) send(ctx context.Context, build func() *proposal) (answer, error) {
+	began := time.Now()
 	for try := 1; ; try++ {
 		l := n.leader.Load()
 		if l == nil {
@@ -143,6 +154,10 @@ func (n *Node) send(ctx context.Context, build func() *proposal) (answer, error)
 		}
 		a := l.proposer.propose(ctx, build())
 		if errors.Is(a.err, errStaleStamp) && try < staleTries && n.awaitLeadership(ctx, l) {
+			continue
+		}
+		if errors.Is(a.err, errUnjudged) && time.Since(began) < unjudgedFor && pause(ctx, unjudgedPause) {
+			try-- // the stamp counted
 			continue
 		}
 		if a.err != nil {

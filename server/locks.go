@@ -22,6 +22,10 @@ func (n *Node) acquire(c *call, r *transport.AcquireRequest) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if c.standIn != nil {
+		out, err := n.standingAcquire(c, command)
+		return out, describeConflict(err, r.Requested())
+	}
 	repeatable := r.Session != "" || c.key != ""
 	if !repeatable && r.WaitMS == 0 {
 		// Nothing is kept of a try without number or key, so a refusal needs no entry: only the proof that this node leads
@@ -42,7 +46,8 @@ func (n *Node) acquire(c *call, r *transport.AcquireRequest) (reply, error) {
 	}
 	if a.outcome.Code == fsm.OK {
 		if !repeatable && c.Err() != nil {
-			n.abandon(a.outcome.Session) // the caller has gone and cannot learn what it was given
+			n.abandon(a.outcome.Session)
+			return reply{}, callerGone()
 		}
 		return n.granted(c, a.outcome.Grant, a)
 	}
@@ -157,15 +162,19 @@ func (n *Node) delayOf(s *fsm.State, locks []fsm.Want) uint64 {
 // afterwards and for one that is told again (R9).
 func (n *Node) granted(c *call, g *fsm.Grant, a answer) (reply, error) {
 	c.index = max(c.index, a.index)
+	before := int64(0) // the caller counts from when it sent its call, also where another call waits in its stead
+	if c.standIn != nil {
+		before = c.standIn.before.Milliseconds()
+	}
 	out := transport.AcquireResponse{
-		Granted: true, Session: hex.EncodeToString(g.ID[:]), TTLMS: int64(g.TTL), LeaseMS: int64(g.Deadline - min(a.clock, g.Deadline)),
+		Granted: true, Session: hex.EncodeToString(g.ID[:]), TTLMS: int64(g.TTL), LeaseMS: before + int64(g.Deadline-min(a.clock, g.Deadline)),
 		Owner: g.Owner, Request: g.Number, Replayed: a.outcome.Replayed,
 	}
 	for _, l := range g.Locks {
 		out.Locks = append(out.Locks, transport.GrantedLock{Name: l.Name, Mode: modeWord(l.Mode), Limit: int64(l.Limit), Token: transport.Token(l.Token)})
 	}
 	if g.HoldEnds != 0 {
-		left := int64(g.HoldEnds - min(a.clock, g.HoldEnds))
+		left := before + int64(g.HoldEnds-min(a.clock, g.HoldEnds))
 		out.HoldMS = &left
 	}
 	if len(out.Locks) == 1 {
@@ -174,7 +183,13 @@ func (n *Node) granted(c *call, g *fsm.Grant, a answer) (reply, error) {
 	return reply{http.StatusOK, out}, nil
 }
 
-// abandon takes back what a caller that has gone was given or waits for.
+// callerGone is the answer to a caller without number or key whose connection has ended. What it was given is taken back,
+// so one that has only closed its sending half must not read that it holds the lock.
+func callerGone() error {
+	return transport.NewError(transport.ErrUnknownOutcome, "the caller has closed its connection, and nothing is kept for it")
+}
+
+// abandon takes back what a try whose caller has gone was given.
 func (n *Node) abandon(session uint64) {
 	n.work.Go(func() {
 		ctx, cancel := context.WithTimeout(n.ctx, requestLimit)

@@ -26,9 +26,11 @@ type Node struct {
 	machine *fsm.Machine
 	replica *replica.Replica
 	hub     *hub
+	turns   *turns
 	history *history
 	events  *eventLog
-	readers readers                    // of events
+	readers readers // of events
+	metrics *metrics
 	openAPI json.RawMessage            // what is told of the API
 	leader  atomic.Pointer[leadership] // set while this node is at work as leader
 	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
@@ -74,10 +76,11 @@ func Start(config Config) (*Node, error) {
 		}
 	}
 	n := &Node{
-		config: config, log: config.Logger, hub: newHub(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
+		config: config, log: config.Logger, hub: newHub(), turns: newTurns(), history: newHistory(), events: newEventLog(), draining: make(chan struct{}), failed: make(chan error, 1),
 		stopped: make(chan struct{}), probes: make(probes, 1),
 		started: time.Now(),
 	}
+	n.metrics = newMetrics(n)
 	var err error
 	if n.openAPI, err = openAPI(config.Version); err != nil {
 		return nil, fmt.Errorf("describing the API: %w", err)
@@ -98,8 +101,10 @@ func Start(config Config) (*Node, error) {
 // never blocks, and never asks how many callers there are that want to know.
 func (n *Node) applied(r *fsm.Result) {
 	n.hub.applied(r)
+	n.turns.applied(r)
 	n.history.applied(r)
 	n.events.applied(r)
+	n.metrics.applied.count(r)
 }
 
 // ownHostPatience is how long this node's own name may be unknown: a container's name appears a moment after it.
@@ -158,13 +163,14 @@ func (n *Node) open() (err error) {
 	n.replica, err = replica.Open(replica.Config{
 		ID: n.dir.self().String(), Address: peer.Address(advertise, n.dir.identity.Incarnation), Dir: n.dir.path,
 		New: !n.dir.identity.Opened, FSM: n.machine, Stream: n.port.Raft(), Timing: timing,
-		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"),
+		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"), Meter: n.metrics.meter(),
 		Fatal: func(reason string) { n.fail(errors.New(reason)) },
 	})
 	if err != nil {
 		return err
 	}
 	undo = append(undo, func() { n.replica.Shutdown(context.Background()) })
+	n.metrics.applied.startedAt(n.replica.LastIndex())
 	if err := n.noteOpened(); err != nil {
 		return err
 	}
@@ -290,7 +296,7 @@ func (n *Node) Crash() {
 	n.end(func() error {
 		close(n.draining)
 		n.cancel(errStopping)
-		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping), true)
+		n.hub.fail(fmt.Errorf("%w: %w", replica.ErrUnknown, errStopping))
 		err := errors.Join(n.api.Close(), n.peers.Close(), n.replica.Shutdown(context.Background()), n.port.Close())
 		n.work.Wait()
 		return err

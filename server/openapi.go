@@ -110,6 +110,10 @@ func (s *schemas) responses(r route, o operation) object {
 		texts[status] = append(texts[status], text)
 	}
 	for _, a := range o.answers {
+		if a.message == nil {
+			put(a.status, a.content, a.when, object{"schema": object{"type": "string"}})
+			continue
+		}
 		schema := object{"type": "object"}
 		if message := reflect.TypeOf(a.message); message != reflect.TypeFor[document]() {
 			schema = s.of(message, false)

@@ -22,7 +22,7 @@ type operation struct {
 type described struct {
 	status  int
 	when    string
-	message any    // of package transport
+	message any    // of package transport; nil: text that is no message
 	event   bool   // it is a stream of them
 	content string // media type, JSON when ""
 }
@@ -129,6 +129,11 @@ var operations = map[string]operation{
 		answers: append(ok(transport.HealthResponse{}), described{status: 503, when: "Not now: reason says why.", message: transport.HealthResponse{}}),
 	},
 	"GET /openapi.json": {summary: "This description", answers: ok(document{})},
+	"GET /metrics": {
+		summary: "Figures of this node, for Prometheus",
+		detail:  "No label has a name, owner, session or token.",
+		answers: []described{{status: 200, when: "In the text format.", content: "text/plain"}},
+	},
 }
 
 // document stands for an answer that is any object.

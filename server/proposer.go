@@ -12,6 +12,9 @@ import (
 )
 
 // errStaleStamp: the entry was stamped under a beginning that no longer counts. Nothing came of it (R3).
+// errUnjudged: the entry had so much to end and grant that it left the command out.
+var errUnjudged = fmt.Errorf("%w: the entry had no time for the command", replica.ErrNotApplied)
+
 var errStaleStamp = fmt.Errorf("%w: the entry's stamp no longer counted", replica.ErrNotApplied)
 
 // proposal is one command on its way into the log. Either Command or Renewal is set.
@@ -54,11 +57,12 @@ type proposer struct {
 	landed   chan error    // an entry was answered
 	ended    chan struct{} // run has returned: what is still queued is nobody's
 	broken   func()        // called when a stamp no longer counts
+	full     func()        // called when a request is refused because the queue is full
 }
 
 func newProposer(n *Node, begin uint64, broken func()) *proposer {
 	return &proposer{
-		begin: begin, since: time.Now(), replica: n.replica, machine: n.machine, wrote: &n.wrote, broken: broken,
+		begin: begin, since: time.Now(), replica: n.replica, machine: n.machine, wrote: &n.wrote, broken: broken, full: n.metrics.queueFull.Inc,
 		commands: make(chan *proposal, maxQueue), renewals: make(chan *proposal, maxQueue), landed: make(chan error, maxInFlight),
 		ended: make(chan struct{}),
 	}
@@ -76,6 +80,7 @@ func (p *proposer) propose(ctx context.Context, x *proposal) answer {
 	select {
 	case queue <- x:
 	default:
+		p.full()
 		return answer{err: fmt.Errorf("%w: %w", replica.ErrNotApplied, errQueueFull)}
 	}
 	select {
@@ -254,7 +259,11 @@ func (p *proposer) deliver(applied replica.Applied, err error, batch, renewals [
 	default:
 		p.wrote.Store(time.Now().UnixNano())
 		for i, x := range batch {
-			x.done <- answer{outcome: result.Outcomes[i], index: result.Index, clock: result.Clock}
+			a := answer{outcome: result.Outcomes[i], index: result.Index, clock: result.Clock}
+			if a.outcome.Code == fsm.Unjudged {
+				a = answer{err: errUnjudged}
+			}
+			x.done <- a
 		}
 		for i, x := range renewals {
 			x.done <- answer{outcome: result.Outcomes[len(batch)].Renewals[i], index: result.Index, clock: result.Clock}

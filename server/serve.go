@@ -37,6 +37,9 @@ type call struct {
 	forwarded bool   // by a follower: it must be answered here
 	reads     bool   // changes nothing, so nothing is lost when it is given up
 	index     uint64 // log index that the answer reflects; handlers set it
+	streams   bool   // it is answered for as long as the caller likes
+
+	standIn *standIn // set for a wait without number or key
 }
 
 // reply is what a handler answers.
@@ -82,6 +85,7 @@ var routes = map[string]map[string]route{
 	"/livez":               {"GET": local((*Node).livez)},
 	"/readyz":              {"GET": local((*Node).readyz)},
 	"/openapi.json":        {"GET": local((*Node).readOpenAPI)},
+	"/metrics":             {"GET": local((*Node).readMetrics)},
 }
 
 // validated is a request message of the wire.
@@ -112,6 +116,11 @@ func post[Req any, P validated[Req]](run func(*Node, *call, *Req) (reply, error)
 			return nil, badField(transport.HeaderIdempotencyKey, "is for acquires without a session and their cancel")
 		} else if err := decode(body, P(message)); err != nil {
 			return nil, err
+		}
+		if a, ok := any(message).(*transport.AcquireRequest); ok && a.Session == "" && c.key == "" && a.WaitMS > 0 {
+			if err := standInFor(c, time.Duration(a.WaitMS)*time.Millisecond); err != nil {
+				return nil, err
+			}
 		}
 		return func(c *call) (reply, error) { return run(n, c, message) }, nil
 	}}
@@ -174,14 +183,7 @@ func badField(field, format string, args ...any) error {
 // apiServer is the HTTP server of the API port, with every bound set.
 func (n *Node) apiServer() *http.Server {
 	return &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := guard(r); err != nil {
-				boundBody(w, r)
-				n.answer(w, &call{request: r}, reply{}, err)
-				return
-			}
-			n.serve(w, r, false)
-		}),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.serve(w, r, false) }),
 		ReadHeaderTimeout: 5 * time.Second,
 		// "OPTIONS *" is a path that there is not.
 		DisableGeneralOptionsHandler: true,
@@ -206,6 +208,7 @@ func (n *Node) countConn(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if n.conns.Add(1) > int64(n.config.MaxConns) {
+			n.metrics.connsRefused.Inc()
 			c.Close()
 		}
 	case http.StateClosed, http.StateHijacked:
@@ -238,12 +241,14 @@ func guard(r *http.Request) error {
 }
 
 // serve is the one choke point that every request passes, from a client or from a follower: bound, check, pass on or run,
-// answer.
+// answer, measure.
 func (n *Node) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 	boundBody(w, r)
 	c := &call{Context: r.Context(), request: r, forwarded: forwarded}
+	began, watched := time.Now(), &statusWriter{w, http.StatusOK}
+	w = watched
+	defer func() { n.metrics.answered(c, watched.status, time.Since(began)) }()
 	defer n.recovered(w, c)
-	began := time.Now()
 	out, err := n.run(w, c)
 	if errors.Is(err, errAnswered) {
 		return
@@ -256,6 +261,11 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 var errAnswered = errors.New("answered")
 
 func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
+	if !c.forwarded {
+		if err := guard(c.request); err != nil {
+			return reply{}, err
+		}
+	}
 	// As it was sent: an escaped spelling of a path is another path, here as on the node that it would be passed on to.
 	path := c.request.URL.EscapedPath()
 	methods, found := routes[path]
@@ -283,6 +293,16 @@ func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
 	if n.stopping() && !route.here {
 		return reply{}, transport.NewError(transport.ErrShuttingDown, "this node is stopping")
 	}
+	for {
+		out, err := n.try(w, c, route, run)
+		if !n.again(c, err) {
+			return out, c.standIn.lastWord(err)
+		}
+	}
+}
+
+// try carries a request out, here or at the leader.
+func (n *Node) try(w http.ResponseWriter, c *call, route route, run handler) (reply, error) {
 	if !route.here && c.query.Get("consistency") != "stale" && n.leader.Load() == nil {
 		leads, err := n.passOn(w, c)
 		if !leads {
@@ -339,23 +359,33 @@ func (n *Node) answer(w http.ResponseWriter, c *call, out reply, err error) {
 		if !errors.As(err, &wire) {
 			wire = n.internal(c, err)
 		}
-		transport.WriteError(w, wire)
+		n.fault(w, wire)
 		return
 	}
 	if write, ok := out.body.(stream); ok {
+		c.streams = true
 		write(w)
 		return
 	}
-	body, err := json.Marshal(out.body)
-	if err != nil {
-		transport.WriteError(w, n.internal(c, err))
-		return
+	body, plain := out.body.(text)
+	if !plain {
+		if body.bytes, err = json.Marshal(out.body); err != nil {
+			n.fault(w, n.internal(c, err))
+			return
+		}
+		body.content, body.bytes = transport.TypeJSON, append(body.bytes, '\n')
 	}
-	w.Header().Set("Content-Type", transport.TypeJSON)
+	w.Header().Set("Content-Type", body.content)
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body.bytes)))
 	w.WriteHeader(out.status)
-	_, _ = w.Write(append(body, '\n')) // who has gone is not told
+	_, _ = w.Write(body.bytes) // who has gone is not told
+}
+
+// fault answers with an error, and counts it.
+func (n *Node) fault(w http.ResponseWriter, e *transport.Error) {
+	n.metrics.errors.WithLabelValues(string(e.Code)).Inc()
+	transport.WriteError(w, e)
 }
 
 func (n *Node) setHeaders(h http.Header, index uint64) {

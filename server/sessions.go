@@ -55,7 +55,9 @@ func (n *Node) renewSession(c *call, r *transport.RenewRequest) (reply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), requestLimit)
 	defer cancel()
 	ttl := time.Duration(cmp.Or(r.TTLMS, transport.MinTTLMS)) * time.Millisecond
-	a, err := n.renew(ctx, fsm.Renewal{Session: number, TTL: uint64(r.TTLMS), Done: r.Done}, max(ttl, n.ttlOf(number)))
+	had, left := n.leaseOf(number)
+	n.metrics.renewing(had, left)
+	a, err := n.renew(ctx, fsm.Renewal{Session: number, TTL: uint64(r.TTLMS), Done: r.Done}, max(ttl, had))
 	if err != nil {
 		return reply{}, err
 	}
@@ -72,10 +74,13 @@ func (n *Node) renewSession(c *call, r *transport.RenewRequest) (reply, error) {
 	return reply{http.StatusOK, out}, nil
 }
 
-func (n *Node) ttlOf(session uint64) time.Duration {
-	var ttl uint64
-	n.machine.Read(func(s *fsm.State) { ttl = s.SessionTTL(session) })
-	return time.Duration(ttl) * time.Millisecond
+// leaseOf is a session's TTL and what is left of it.
+func (n *Node) leaseOf(session uint64) (ttl, left time.Duration) {
+	n.machine.Read(func(s *fsm.State) {
+		whole, rest := s.SessionLease(session, n.clock(s))
+		ttl, left = time.Duration(whole)*time.Millisecond, time.Duration(rest)*time.Millisecond
+	})
+	return ttl, left
 }
 
 // session finds the number of a session by the id its client knows. An unknown one is refused from behind a read round:

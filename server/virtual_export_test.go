@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
 	"github.com/pawl-lock/pawl/transport"
@@ -62,6 +63,12 @@ func (n *Node) Clock() (clock uint64) {
 	return clock
 }
 
+// Due reports whether something in this node's state ends by itself some day, and whether the last entry left work over.
+func (n *Node) Due() (due, backlog bool) {
+	n.machine.Read(func(s *fsm.State) { due, backlog = s.Schedule().Due != ^uint64(0), s.Schedule().Backlog })
+	return due, backlog
+}
+
 // CutSnapshot makes a snapshot and cuts the log.
 func (n *Node) CutSnapshot(ctx context.Context) error { return n.replica.Snapshot(ctx) }
 
@@ -109,4 +116,17 @@ func (n *Node) PostForwarded(ctx context.Context, to *Node, path, body string) (
 	var problem struct{ Code string }
 	err = errors.Join(err, json.Unmarshal(answer, &problem), response.Body.Close())
 	return response.StatusCode, problem.Code, err
+}
+
+// Queued is how many requests wait in this node's state, once for each lock.
+func (n *Node) Queued() (count int) {
+	n.machine.Read(func(s *fsm.State) { _, _, _, count = s.Counts() })
+	return count
+}
+
+// AwaitClaimed waits for a request as a call that claimed it under the leadership that began at this entry.
+func (n *Node) AwaitClaimed(ctx context.Context, begin uint64, request fsm.Seq) error {
+	what := wait{under: &leadership{begin: begin}, until: time.Now().Add(time.Minute)}
+	_, err := n.await(&call{Context: ctx}, what, answer{outcome: fsm.Outcome{Request: request}})
+	return err
 }

@@ -42,6 +42,33 @@ func TestWhatIsPassedOnGoesNoFurther(t *testing.T) {
 	})
 }
 
+// A change was passed on to a leader that has just been cut off. Who asked is told that nobody knows as soon as another leads,
+// not only when the connection is known to be dead, and a repeat settles it.
+func TestChangeAtAVanishedLeaderIsGivenUp(t *testing.T) {
+	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
+		for round := range 8 {
+			leader := w.Leader()
+			w.WaitReady()
+			c, key := w.caller(), fmt.Sprint("key", round)
+			body := fmt.Sprintf(`{"name":"a%d","owner":"o","ttl_ms":60000}`, round)
+			w.Network.Isolate(w.Name(leader))
+			time.Sleep(time.Duration(round*20) * time.Millisecond)
+			began := time.Now()
+			a, err := c.once(w.ctx, (leader+1)%3, "/v1/acquire", body, "Idempotency-Key", key)
+			if err != nil || problemOf(a).Code != "unknown_outcome" {
+				t.Errorf("%v %d %s", err, a.Status, a.Body)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("answered after %v", took)
+			}
+			if a, _, err := c.repeat(w.ctx, callLimit, "/v1/acquire", body, "Idempotency-Key", key); err != nil || a.Status != 200 {
+				t.Errorf("the repeat: %v %d %s", err, a.Status, a.Body)
+			}
+			w.Network.HealAll()
+		}
+	})
+}
+
 // D01: the leader has vanished, or there is none at all. Reads and changes at a follower get an answer, and a change that was
 // on its way is not called undone.
 func TestVanishedLeaderIsNotWaitedFor(t *testing.T) {

@@ -59,50 +59,8 @@ func TestWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 	}
 }
 
-// Callers without number or key cannot repeat. When the leader is gone they are told that nobody knows, and what is left of
-// them in the queue holds nobody up for longer than their wait and the grace, or the TTL of what they are granted.
-func TestWaitersWithoutNumberOrKeyAfterFailover(t *testing.T) {
-	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
-		holder := w.hold("a", 10*time.Second, time.Second)
-		leader := w.Leader()
-		var ends []<-chan waiterEnd
-		for i := range 5 {
-			ends = append(ends, w.waitInLine(w.follower(), "a", ""))
-			w.untilQueued("a", i+1)
-		}
-		last := w.session(30 * time.Second)
-		granted := make(chan time.Time, 1)
-		go func() {
-			if _, err := last.acquire(w.ctx, 1, "a", time.Minute); err != nil {
-				t.Error(err)
-			}
-			granted <- time.Now()
-		}()
-		w.untilQueued("a", 6)
-		keep := last.keepAlive(5 * time.Second)
-		w.Crash(leader)
-		for _, end := range ends {
-			if e := <-end; e.err != nil || e.code != "unknown_outcome" || e.after > 5*time.Second {
-				t.Errorf("a caller was told %+v", e)
-			}
-		}
-		w.otherLeader(leader)
-		released := time.Now()
-		if a, err := holder.release(1); err != nil || a.Status != 200 {
-			t.Fatalf("releasing: %v %s", err, a.Body)
-		}
-		if took := (<-granted).Sub(released); took > 5*10*time.Second+slack {
-			t.Errorf("whoever was behind them was granted after %v", took)
-		}
-		holder.stop()
-		if keep() {
-			t.Error("the session of the last is gone")
-		}
-	})
-}
-
-// Callers that can repeat are sent away at once by a leader that has lost its majority; the others wait on, for a grant that
-// this node may still learn of.
+// Callers that can repeat are sent away at once by a leader that has lost its majority; for the others it
+// waits on.
 func TestDeposedLeaderSendsAwayWhoCanRepeat(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		holder := w.hold("a", 10*time.Second, time.Second)

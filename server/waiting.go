@@ -17,24 +17,27 @@ type wait struct {
 	keyed   bool
 	locks   int       // how many it asks for
 	until   time.Time // its caller's time
-}
 
-// repeatable reports whether its caller can ask again, by number or key.
-func (w wait) repeatable() bool { return w.session != 0 || w.keyed }
+	under *leadership // of a wait without number or key: in whose claims it is
+}
 
 // await waits until a queued request is granted or over, the caller's time has passed or it has gone away.
 func (n *Node) await(c *call, what wait, a answer) (reply, error) {
-	w := n.hub.register(a.outcome.Request, what.repeatable())
+	w := n.hub.register(a.outcome.Request)
 	defer n.hub.forget(w)
 	limit := time.NewTimer(time.Until(what.until))
 	defer limit.Stop()
 	for {
 		var now fsm.Progress
+		var begin uint64
 		n.machine.Read(func(s *fsm.State) {
-			now = s.Request(a.outcome.Request, 1)
+			now, begin = s.Request(a.outcome.Request, 1), s.Begin()
 			c.index = max(c.index, s.Index()) // a grant made since is of a later entry than this call's own
 		})
 		switch {
+		case what.under != nil && begin != what.under.begin:
+			// A grant that this node sees may be one that the next leader takes back, since nobody has claimed it there.
+			return reply{}, n.wireError(errMoved)
 		case now.Grant != nil:
 			return n.granted(c, now.Grant, a)
 		case !now.Queued:
@@ -43,11 +46,12 @@ func (n *Node) await(c *call, what wait, a answer) (reply, error) {
 		select {
 		case told := <-w.news:
 			switch {
+			case told.err != nil:
+				return reply{}, n.wireError(told.err)
+			case what.under != nil: // what it is told of may be another leadership's doing: look
 			case told.grant != nil:
 				n.machine.Read(func(s *fsm.State) { c.index = max(c.index, s.Index()) })
 				return n.granted(c, told.grant, a)
-			case told.err != nil:
-				return reply{}, n.wireError(told.err)
 			case !told.look:
 				return reply{}, refusal(fsm.Outcome{Code: endedCode(told.code)})
 			}
@@ -58,16 +62,16 @@ func (n *Node) await(c *call, what wait, a answer) (reply, error) {
 			}
 			return n.endWait(c, what, a)
 		case <-n.draining:
-			if what.repeatable() {
+			if what.under == nil {
 				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "this node is stopping: repeat the request with the same number or key, its place is kept")
+			}
+			if c.forwarded {
+				return reply{}, transport.NewError(transport.ErrUnknownOutcome, "this node is stopping: the wait has its place at the next leader")
 			}
 			return n.endWait(c, what, a)
 		case <-c.Done():
-			if !what.repeatable() {
-				// Nobody can ever learn of this grant. Another caller's end must not end a wait that can be repeated: the
-				// repeat may be under way on another connection already.
-				n.abandon(a.outcome.Session)
-			}
+			// A caller's end must not end a wait that it can repeat: the repeat may be under way on another connection
+			// already. Any other is taken back (standin.go).
 			return reply{}, transport.NewError(transport.ErrUnknownOutcome, "the caller has gone")
 		}
 	}
@@ -109,7 +113,13 @@ func (n *Node) endWait(c *call, what wait, a answer) (reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), requestLimit)
 	defer cancel()
-	end, err := n.propose(ctx, &fsm.Cancel{Session: a.outcome.Session, Waiting: true}, 32)
+	var end answer
+	var err error
+	if cancel := (&fsm.Cancel{Session: a.outcome.Session, Waiting: true}); what.under != nil {
+		end, err = n.proposeUnder(ctx, what.under, cancel, 32)
+	} else {
+		end, err = n.propose(ctx, cancel, 32)
+	}
 	if err != nil {
 		return reply{}, n.wireError(replica.ErrUnknown) // the wait may go on, whatever became of the cancel
 	}

@@ -19,6 +19,10 @@ const (
 	// HeaderClient says, on such a request, from which IP address it came to that
 	// follower. Meaningless on the API port.
 	HeaderClient = "Pawl-Client"
+	// HeaderWait names, on such a request, a wait without number or key that the
+	// follower repeats in its caller's stead: the id of the session that it opens,
+	// a space, and for how many ms it has waited. Meaningless on the API port.
+	HeaderWait = "Pawl-Wait"
 )
 
 // Media types of bodies and problems.

@@ -18,7 +18,7 @@ func TestDocumentedTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(content)
-	for mark, table := range map[string]string{"exits": exitsTable(), "settings": settingsTable()} {
+	for mark, table := range map[string]string{"exits": exitsTable(), "run exits": runExitsTable(), "settings": settingsTable()} {
 		before, rest, found := strings.Cut(text, "<!-- "+mark+" -->\n")
 		old, after, ended := strings.Cut(rest, "<!-- end -->")
 		if !found || !ended {
@@ -46,6 +46,15 @@ func exitsTable() string {
 		rows[row.code] = fmt.Sprintf("| %d | %s | %s |\n", row.code, row.meaning, strings.Join(codes, ", "))
 	}
 	return "| code | meaning | answers of the API |\n|---|---|---|\n" + strings.Join(rows, "")
+}
+
+func runExitsTable() string {
+	var b strings.Builder
+	b.WriteString("| code | meaning |\n|---|---|\n")
+	for _, row := range runExits {
+		fmt.Fprintf(&b, "| %d | %s |\n", row.code, row.meaning)
+	}
+	return b.String()
 }
 
 func settingsTable() string {

@@ -64,9 +64,15 @@ func (u usageError) Unwrap() error { return u.error }
 
 // exitCode gives the exit code of an error.
 func exitCode(err error) int {
+	var ran runFailure
+	var ended commandEnded
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &ran):
+		return ran.code
+	case errors.As(err, &ended):
+		return int(ended)
 	case errors.As(err, new(usageError)):
 		return exitUsage
 	}
@@ -91,6 +97,9 @@ func exitCode(err error) int {
 // report tells what went wrong with a command: one sentence with the code on stderr and, for programs, the answer itself
 // on stdout. It gives the exit code.
 func (p *program) report(command string, err error) int {
+	if errors.As(err, new(commandEnded)) {
+		return exitCode(err) // the command has said what there is to say
+	}
 	word := "pawl:"
 	if p.colour(p.stderr) {
 		word = "\x1b[31m" + word + "\x1b[0m"

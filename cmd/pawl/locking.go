@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-lock/pawl/client"
 	"github.com/pawl-lock/pawl/transport"
@@ -44,17 +45,22 @@ The token is for whoever guards the resource: refuse every token lower than the 
 		RunE: action(p.callWork(func(ctx context.Context, c *client.Client, names []string) error { return p.acquire(ctx, c, a, names) })),
 	}
 	flags := command.Flags()
-	flags.DurationVar(&a.wait, "wait", 0, "wait in the queue for up to this long")
+	a.flags(flags)
 	flags.DurationVar(&a.ttl, "ttl", 30*time.Second, "time to live after the last renew")
-	flags.StringVar(&a.owner, "owner", "", "who holds it, for people to read (default user@host:pid, or user@host with --key)")
+	flags.StringVar(&a.key, "key", "", "make the command repeatable: the same key and request is the same acquire (default a new key)")
+	return command
+}
+
+// flags are those of every command that acquires.
+func (a *acquisition) flags(flags *pflag.FlagSet) {
+	flags.DurationVar(&a.wait, "wait", 0, "wait in the queue for up to this long")
+	flags.StringVar(&a.owner, "owner", "", "who holds it, for people to read (default user@host:pid; user@host with --key)")
 	flags.BoolVar(&a.shared, "shared", false, "share it with others who say so too")
 	flags.Int64Var(&a.limit, "limit", 0, "with --shared: at most this many at once")
 	flags.Int64Var(&a.priority, "priority", 0, "stand in the queue before those of lower priority (-1000 to 1000)")
 	flags.DurationVar(&a.maxHold, "max-hold", 0, "end the hold after this long, whatever the renewals")
 	flags.DurationVar(&a.lockDelay, "lock-delay", 0, "after an end other than a release nobody gets the locks for this long")
 	flags.StringVar(&a.value, "value", "", "a text to keep with the hold, for others to read")
-	flags.StringVar(&a.key, "key", "", "make the command repeatable: the same key and request is the same acquire (default a new key)")
-	return command
 }
 
 // defaultOwner is user@host:pid. With a key it has no pid: a repeat of the command must say the same.

@@ -86,6 +86,7 @@ func (p *program) root() *cobra.Command {
 		}
 	}
 	add("nodes", p.serverCommand(), p.devCommand(), p.forgetPromiseCommand())
+	add("locks", p.systemCommands()...)
 	add("locks", p.acquireCommand(), p.releaseCommand(), p.renewCommand(), p.convertCommand(), p.checkCommand(), p.forceReleaseCommand(),
 		p.locksCommand(), p.lockCommand(), p.whyCommand(), p.sessionsCommand(), p.eventsCommand())
 	add("cluster", p.clusterCommand(), p.healthCommand(), p.transferCommand(), p.raiseCommand())

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -19,6 +20,10 @@ import (
 const asPawl = "PAWL_TEST_AS_PAWL"
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(asBeater); path != "" {
+		beat(path)
+		os.Exit(0)
+	}
 	if os.Getenv(asPawl) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -53,13 +58,19 @@ func (p *process) errors() string {
 
 func startPawl(t *testing.T, environment []string, arguments ...string) *process {
 	t.Helper()
+	return startPawlWith(t, nil, environment, arguments...)
+}
+
+// startPawlWith gives it something to read, too.
+func startPawlWith(t *testing.T, stdin io.Reader, environment []string, arguments ...string) *process {
+	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{command: exec.Command(executable, arguments...), lines: make(chan string, 1000), code: make(chan int, 1)}
 	p.command.Env = append(append(os.Environ(), asPawl+"=1"), environment...)
-	p.command.Stderr = p
+	p.command.Stdin, p.command.Stderr = stdin, p
 	stdout, err := p.command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

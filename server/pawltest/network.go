@@ -49,6 +49,7 @@ type Network struct {
 	listeners map[string]*listener // by address
 	pipes     map[*pipe]struct{}   // with at least one end open
 	lastPort  int
+	keepAlive time.Duration // 0: never
 }
 
 // direction is one way between two hosts.
@@ -147,6 +148,17 @@ func (n *Network) SetDelay(a, b string, delay time.Duration) {
 	n.linkLocked(b, a).delay = delay
 }
 
+// SetKeepAlive has connections over a link that has been cut for this long time out, as TCP's keep-alive does where it is
+// set. Zero, the default, is never.
+func (n *Network) SetKeepAlive(limit time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keepAlive = limit
+	for p := range n.pipes {
+		p.changed.broadcast()
+	}
+}
+
 // Crash ends a host as kill -9 ends a process: its listeners are gone and its connections reset. What it had sent
 // still arrives, and then the reset, unless the link is cut. Whatever goes on running on it reaches nobody.
 func (n *Network) Crash(name string) {
@@ -185,6 +197,14 @@ func (n *Network) cutLocked(from, to string) {
 	if from != to && !l.cut {
 		l.cut, l.since = true, time.Now()
 		n.changed.broadcast()
+		if n.keepAlive == 0 {
+			return
+		}
+		for p := range n.pipes { // their ends learn when the time is over
+			if a, b := p.ends[0].name, p.ends[1].name; (a == from && b == to) || (a == to && b == from) {
+				p.changed.broadcast()
+			}
+		}
 	}
 }
 

@@ -75,6 +75,19 @@ func (n *Network) closeEndLocked(p *pipe, side int, reason error) {
 	}
 }
 
+// silentLocked is when the keep-alive of an open pipe gives it up, if its link stays cut; zero: never.
+func (n *Network) silentLocked(p *pipe) (end time.Time) {
+	if n.keepAlive == 0 {
+		return end
+	}
+	for side := range p.ends {
+		if l := n.linkLocked(p.ends[side].name, p.ends[1-side].name); l.cut {
+			end = earlier(end, l.since.Add(n.keepAlive))
+		}
+	}
+	return end
+}
+
 // connection is one end of a pipe, as a net.Conn.
 type connection struct {
 	pipe *pipe
@@ -95,7 +108,15 @@ func (c *connection) Read(b []byte) (int, error) {
 		case len(b) == 0:
 			return 0, nil
 		}
+		silent := n.silentLocked(p)
+		if passed(silent) {
+			n.closeEndLocked(p, c.side, syscall.ETIMEDOUT)
+			continue
+		}
 		wake := own.readDeadline
+		if !silent.IsZero() {
+			wake = earlier(wake, silent)
+		}
 		if len(incoming.segments) > 0 {
 			first := incoming.segments[0]
 			switch arrived := n.hasArrivedLocked(p, 1-c.side, first); {

@@ -446,3 +446,30 @@ func TestListenAndDialErrors(t *testing.T) {
 		}
 	})
 }
+
+// With a keep-alive both ends of a connection time out when their link has been cut for as long, and not sooner; one whose link
+// was healed goes on.
+func TestKeepAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNetwork(1)
+		n.SetKeepAlive(10 * time.Second)
+		client, server := connect(t, n, "a", "b")
+		n.Cut("a", "b")
+		time.Sleep(9 * time.Second)
+		n.Heal("a", "b")
+		time.Sleep(time.Minute)
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		n.CutOneWay("b", "a")
+		began := time.Now()
+		for _, c := range []net.Conn{server, client} {
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ETIMEDOUT) || time.Since(began) != 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		}
+	})
+}

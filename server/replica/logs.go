@@ -20,7 +20,7 @@ func (l *logs) IsMonotonic() bool { return true }
 func (l *logs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 func (l *logs) StoreLogs(entries []*raft.Log) error {
-	return l.watchdog.guard("writing the log", func() error { return l.LogStore.StoreLogs(entries) })
+	return l.watchdog.guard(WritingLog, func() error { return l.LogStore.StoreLogs(entries) })
 }
 
 // DeleteRange deletes in chunks and never leaves a hole, whatever it is interrupted by: a beginning of the log goes from
@@ -40,7 +40,7 @@ func (l *logs) DeleteRange(first, last uint64) error {
 				from = last - deleteChunk + 1
 			}
 		}
-		if err := l.watchdog.guard("cutting the log", func() error { return l.LogStore.DeleteRange(from, to) }); err != nil {
+		if err := l.watchdog.guard(CuttingLog, func() error { return l.LogStore.DeleteRange(from, to) }); err != nil {
 			return err
 		}
 		if fromStart {

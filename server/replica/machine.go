@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -13,6 +14,7 @@ import (
 type machine struct {
 	raft.FSM
 	snapshots *snapshots
+	meter     Meter
 	applied   atomic.Uint64
 
 	mu      sync.Mutex
@@ -22,9 +24,19 @@ type machine struct {
 var _ raft.ConfigurationStore = (*machine)(nil)
 
 func (m *machine) Apply(entry *raft.Log) any {
+	began := time.Now()
 	response := m.FSM.Apply(entry)
+	m.meter.applied(time.Since(began))
 	m.applied.Store(entry.Index)
 	return response
+}
+
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	frozen, err := m.FSM.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return measured{frozen, m.meter}, nil
 }
 
 // StoreConfiguration is called in the order of the log, between the entries.

@@ -15,6 +15,7 @@ import (
 // Replica is one member of the Raft cluster, or a node that wants to become one. Its methods are safe for concurrent use.
 type Replica struct {
 	id        string
+	dir       string
 	raft      *raft.Raft
 	machine   *machine
 	transport *transport
@@ -74,9 +75,11 @@ func open(config Config) (_ *Replica, err error) {
 	}
 
 	dog := newWatchdog(config.Fatal)
+	dog.meter = config.Meter
 	r := &Replica{
 		id:        config.ID,
-		machine:   &machine{FSM: config.FSM, snapshots: files},
+		dir:       config.Dir,
+		machine:   &machine{FSM: config.FSM, snapshots: files, meter: config.Meter},
 		database:  database,
 		watchdog:  dog,
 		transfers: &transfers{patience: 2 * config.Timing.Election, fatal: dog.fail},
@@ -95,6 +98,7 @@ func open(config Config) (_ *Replica, err error) {
 	}
 	notify := make(chan bool, notifyPlaces)
 	r.transport = newTransport(config.Stream, logger)
+	r.transport.meter = config.Meter
 	r.raft, err = startRaft(config.raftSettings(notify, logger), r.machine, cache, &votes{StableStore: database, watchdog: dog}, files, r.transport)
 	if err != nil {
 		_ = r.transport.Close()

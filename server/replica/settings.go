@@ -27,6 +27,7 @@ type Config struct {
 	Timing    Timing
 	Snapshots SnapshotPolicy
 	Logger    hclog.Logger
+	Meter     Meter
 	// Fatal is called once, from any goroutine, when the node must not go on. A process exits in it. If it returns, the
 	// replica says nothing more to anybody and waits for Shutdown.
 	Fatal func(reason string)

@@ -22,6 +22,7 @@ const (
 type transport struct {
 	*raft.NetworkTransport
 	streams *streams
+	meter   Meter
 	rpcs    chan raft.RPC
 	screen  *screen
 	stopped chan struct{}

@@ -54,7 +54,7 @@ func (v *votes) Set(key, value []byte) error {
 // write is fail-stop. Raft panics when its term cannot be written; so a write that failed returns only once nobody hears
 // this node any more, and then as if all was well: it is being shut down.
 func (v *votes) write(do func() error) error {
-	_ = v.watchdog.guard("writing a term or vote", do)
+	_ = v.watchdog.guard(WritingVote, do)
 	return nil
 }
 

@@ -17,6 +17,7 @@ const (
 // watchdog itself saw pass, so a process that was suspended does not take its own pause for a slow disk.
 type watchdog struct {
 	fatal func(reason string)
+	meter Meter
 	once  sync.Once
 
 	mu     sync.Mutex
@@ -82,7 +83,9 @@ func (w *watchdog) guard(what string, do func() error) error {
 	w.mu.Lock()
 	w.writes[running] = struct{}{}
 	w.mu.Unlock()
+	began := time.Now()
 	err := do()
+	w.meter.wrote(what, time.Since(began))
 	w.mu.Lock()
 	delete(w.writes, running)
 	w.mu.Unlock()

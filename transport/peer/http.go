@@ -26,10 +26,16 @@ func (p *Port) HTTP() net.Listener { return p.httpQueue }
 // may change it before it serves, and owns it: Serve(port.HTTP()), Shutdown.
 func (p *Port) Server(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           handler,
-		ConnContext:       p.ConnContext,
-		Protocols:         protocols(true),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: 10 * time.Second},
+		Handler:     handler,
+		ConnContext: p.ConnContext,
+		Protocols:   protocols(true),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams,
+			// Whose kernel answers while its process is stopped has callers that are told nothing: their calls end here, too.
+			SendPingTimeout:  pingAfter,
+			PingTimeout:      pingTimeout,
+			WriteByteTimeout: 10 * time.Second,
+		},
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       3 * time.Minute,
 		MaxHeaderBytes:    maxPeerHeader,

@@ -1,0 +1,198 @@
+//go:build linux
+
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Config says how Start makes a guard.
+type Config struct {
+	Terms
+	Guard  []string // program and arguments of a process that calls Serve
+	Env    []string // of the command
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Now    func() time.Duration // the clock of the lease, the same in all processes of the machine
+}
+
+// Guarded is a command that runs under guard. It is safe for concurrent use.
+type Guarded struct {
+	terms  Terms
+	now    func() time.Duration
+	guard  *os.Process
+	group  int
+	events chan Event
+
+	mu     sync.Mutex // over orders, which must not be mixed
+	until  time.Duration
+	orders *os.File
+}
+
+// Event is what happens to the command: it was suspended, is being ended, or has ended. The last one has a Result.
+type Event struct {
+	Stopped bool
+	Ending  Cause
+	Result  *Result
+}
+
+// Start starts a guard and, with it, the command. It blocks until the command runs; when that cannot be, the error is a
+// *Failed. This process must have no other children: Start waits for all of them from now on.
+func Start(c Config) (*Guarded, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := adopt(); err != nil {
+		return nil, fmt.Errorf("becoming the parent of orphans: %w", err)
+	}
+	ordersRead, orders, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ordersRead.Close()
+	reports, reportsWrite, err := os.Pipe()
+	if err != nil {
+		orders.Close()
+		return nil, err
+	}
+	defer reportsWrite.Close()
+	process := exec.Command(c.Guard[0], c.Guard[1:]...)
+	process.Env = c.Env
+	process.Stdin, process.Stdout, process.Stderr = c.Stdin, c.Stdout, c.Stderr
+	process.ExtraFiles = []*os.File{ordersRead, reportsWrite}
+	// Not the keeper's group: what stops or ends that, as a terminal does, must not reach the guard.
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := process.Start(); err != nil {
+		orders.Close()
+		reports.Close()
+		return nil, fmt.Errorf("starting the guard: %w", err)
+	}
+	g := &Guarded{terms: c.Terms, now: c.Now, guard: process.Process, events: make(chan Event), until: c.Until, orders: orders}
+	go reap(func(int, syscall.WaitStatus) {})
+	decoder := json.NewDecoder(reports)
+	g.send(order{Terms: &c.Terms})
+	var first report
+	if err := decoder.Decode(&first); err != nil || first.Started == 0 {
+		g.orders.Close()
+		reports.Close()
+		if first.Failed != nil {
+			return nil, first.Failed
+		}
+		return nil, errors.New("the guard ended before the command ran")
+	}
+	g.group = first.Started
+	go g.follow(decoder, reports)
+	return g, nil
+}
+
+// Group is the command's process group.
+func (g *Guarded) Group() int { return g.group }
+
+// Events gives what happens; after the one with a Result it is closed. Somebody must read it.
+func (g *Guarded) Events() <-chan Event { return g.events }
+
+// Extend says that the lease lasts until then.
+func (g *Guarded) Extend(until time.Duration) {
+	g.mu.Lock()
+	longer := until > g.until
+	g.until = max(g.until, until)
+	g.mu.Unlock()
+	if longer {
+		g.send(order{Until: until})
+	}
+}
+
+// Signal sends a signal to the command's group.
+func (g *Guarded) Signal(s syscall.Signal) { g.send(order{Signal: int(s)}) }
+
+// End has the group get TERM and, a little later, KILL.
+func (g *Guarded) End(cause Cause) { g.send(order{End: cause}) }
+
+// sendWithin bounds a write to a guard that does not read, because it is stopped: it is killed when the lease is about to
+// end, and till then nothing but the pipe's buffer may be waited for.
+const sendWithin = 100 * time.Millisecond
+
+func (g *Guarded) send(o order) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// What could not be written, or only in part, ends the guard's orders, and so the group.
+	_ = g.orders.SetWriteDeadline(time.Now().Add(sendWithin))
+	_ = json.NewEncoder(g.orders).Encode(o)
+}
+
+// left is how much is left of the lease.
+func (g *Guarded) left() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.until - g.now()
+}
+
+// follow passes on what the guard reports, and takes the guard's place when that is gone or does not act in time.
+func (g *Guarded) follow(decoder *json.Decoder, reports *os.File) {
+	defer close(g.events)
+	done := make(chan struct{})
+	defer close(done)
+	told := make(chan report)
+	go func() {
+		defer reports.Close()
+		defer close(told)
+		for {
+			var next report
+			if decoder.Decode(&next) != nil {
+				return
+			}
+			select {
+			case told <- next:
+			case <-done:
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	late := 0
+	for {
+		select {
+		case next, open := <-told:
+			if !open {
+				g.events <- Event{Result: g.takeOver()}
+				return
+			}
+			g.events <- Event{Stopped: next.Stopped, Ending: next.Ending, Result: next.Result}
+			if next.Result != nil {
+				return
+			}
+		case <-ticker.C:
+			if g.terms.OnLost == OnLostIgnore || g.left() > g.terms.KillBefore/2 {
+				late = 0
+				continue
+			}
+			// When it was the keeper that was stopped, the guard has done it long ago, and its report is about to be read:
+			// the number of a group that is gone may have become another's.
+			if late++; late > 2 {
+				g.events <- Event{Result: g.takeOver()}
+				return
+			}
+		}
+	}
+}
+
+// takeOver ends the group in the guard's place: at once, because how long the guard was gone is not known.
+func (g *Guarded) takeOver() *Result {
+	_ = syscall.Kill(-g.group, syscall.SIGKILL)
+	_ = g.guard.Kill() // a stopped guard keeps the ended command from being reaped
+	for !groupGone(g.group) {
+		time.Sleep(look / 4)
+		_ = syscall.Kill(-g.group, syscall.SIGKILL) // what was being forked a moment ago
+	}
+	return &Result{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Cause: CauseGuard, Left: g.left()}
+}

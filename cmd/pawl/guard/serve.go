@@ -1,0 +1,220 @@
+//go:build linux
+
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// look is how often the guard compares the clock: its timers do not count the time that the machine was suspended, the
+// lease does.
+const look = 20 * time.Millisecond
+
+// caught are the signals that would end a guard, or that a terminal sends to it together with the keeper. They are caught
+// and not ignored, because what is ignored stays ignored in the command.
+var caught = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
+
+// The files that a guard process is given by its keeper.
+const (
+	ordersFile  = 3
+	reportsFile = 4
+)
+
+// Serve is the guard process: it takes orders from the keeper that started this process, runs the command with its standard
+// streams and environment, and returns when all of the command's group is gone. now is the clock of the lease, the same in
+// all processes of the machine.
+func Serve(now func() time.Duration) error {
+	orders, reports := os.NewFile(ordersFile, "orders"), os.NewFile(reportsFile, "reports")
+	if orders == nil || reports == nil {
+		return errors.New("this process was not started by a keeper")
+	}
+	// The command must not have them: the keeper sees by their end that the guard is gone.
+	syscall.CloseOnExec(ordersFile)
+	syscall.CloseOnExec(reportsFile)
+	// The parent-death signal of the command comes when the thread ends that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, s := range caught {
+		if !signal.Ignored(s) { // nohup stays nohup
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	decoder := json.NewDecoder(orders)
+	var first order
+	if err := decoder.Decode(&first); err != nil {
+		return err
+	}
+	if first.Terms == nil {
+		return errors.New("the first order has no terms")
+	}
+	if err := first.Terms.Validate(); err != nil {
+		return err
+	}
+	if err := adopt(); err != nil {
+		return err
+	}
+	w := &watch{Terms: *first.Terms, now: now, reports: json.NewEncoder(reports)}
+	return w.run(decoder)
+}
+
+// watch is the guard's view of one command.
+type watch struct {
+	Terms
+	now     func() time.Duration
+	reports *json.Encoder
+
+	group  int
+	cause  Cause
+	killAt time.Duration // once the group is being ended; 0 before
+	killed bool
+}
+
+// tell reports to the keeper. A keeper that is gone is noticed by its orders' end.
+func (w *watch) tell(r report) { _ = w.reports.Encode(r) }
+
+func (w *watch) run(decoder *json.Decoder) error {
+	if w.OnLost != OnLostIgnore && w.Until-w.now() <= w.TermBefore {
+		w.tell(report{Failed: &Failed{Text: "the lease was almost over before the command could be started"}})
+		return nil
+	}
+	command := exec.Command(w.Command[0], w.Command[1:]...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.SysProcAttr = attributes()
+	if err := command.Start(); err != nil {
+		w.tell(report{Failed: &Failed{
+			Text:     err.Error(),
+			NotFound: errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist),
+			Denied:   errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC),
+		}})
+		return nil
+	}
+	w.group = command.Process.Pid
+	w.tell(report{Started: w.group})
+
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		for {
+			var next order
+			if decoder.Decode(&next) != nil {
+				return
+			}
+			orders <- next
+		}
+	}()
+	statuses := make(chan syscall.WaitStatus, 1)
+	go reap(func(pid int, status syscall.WaitStatus) {
+		if pid == w.group {
+			statuses <- status
+		}
+	})
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case next, open := <-orders:
+			if !open {
+				orders = nil
+				w.end(CauseOrphaned)
+				continue
+			}
+			w.follow(next)
+		case status := <-statuses:
+			if status.Stopped() {
+				w.tell(report{Stopped: true})
+				continue
+			}
+			return w.finish(status, orders)
+		case <-ticker.C:
+			w.judge()
+		}
+	}
+}
+
+func (w *watch) follow(next order) {
+	w.Until = max(w.Until, next.Until)
+	if next.Signal > 0 {
+		_ = syscall.Kill(-w.group, syscall.Signal(next.Signal)) // it may be gone
+	}
+	if next.End != "" {
+		w.end(next.End)
+	}
+	w.judge()
+}
+
+// judge does what is due. What has begun is not taken back by a renewal that comes late.
+func (w *watch) judge() {
+	if w.OnLost == OnLostIgnore {
+		return
+	}
+	now := w.now()
+	if w.cause == "" && now >= w.Until-w.TermBefore {
+		w.end(CauseLease)
+	}
+	if w.cause != "" && !w.killed && (now >= w.killAt || now >= w.Until-w.KillBefore) {
+		w.killed = true
+		_ = syscall.Kill(-w.group, syscall.SIGKILL)
+	}
+}
+
+// end has the group end within the grace, and no later than the lease wants it.
+func (w *watch) end(cause Cause) {
+	if w.cause != "" || w.OnLost == OnLostIgnore {
+		return
+	}
+	w.cause = cause
+	w.tell(report{Ending: cause})
+	w.terminate()
+	w.judge()
+}
+
+func (w *watch) terminate() {
+	w.killAt = w.now()
+	if w.OnLost != OnLostKill {
+		w.killAt += w.grace()
+		_ = syscall.Kill(-w.group, syscall.SIGTERM)
+	}
+}
+
+// finish ends what the command has left in its group, and reports when nothing is left: only then the lock may be given
+// back.
+func (w *watch) finish(status syscall.WaitStatus, orders <-chan order) error {
+	cause := w.cause
+	if w.killAt == 0 {
+		w.terminate()
+	}
+	for !groupGone(w.group) {
+		select {
+		case next, open := <-orders:
+			if !open {
+				orders = nil
+				continue
+			}
+			w.Until = max(w.Until, next.Until)
+		case <-time.After(look / 4):
+		}
+		if now := w.now(); now >= w.killAt || (w.OnLost != OnLostIgnore && now >= w.Until-w.KillBefore) {
+			_ = syscall.Kill(-w.group, syscall.SIGKILL)
+		}
+	}
+	w.tell(report{Result: resultOf(status, cause, w.Until-w.now())})
+	return nil
+}
+
+func resultOf(status syscall.WaitStatus, cause Cause, left time.Duration) *Result {
+	r := &Result{Code: status.ExitStatus(), Cause: cause, Left: left}
+	if status.Signaled() {
+		r.Signal = int(status.Signal())
+		r.Code = 128 + r.Signal
+	}
+	return r
+}
