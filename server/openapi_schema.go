@@ -147,7 +147,7 @@ func numberSchema(name string, request bool) object {
 }
 
 func tokenSchema(request bool) object {
-	number := object{"type": "integer", "format": "int64", "minimum": 1, "maximum": maxWireNumber}
+	number := object{"type": "integer", "format": "int64", "minimum": 1, "maximum": int64(maxWireNumber)}
 	if !request {
 		return number
 	}

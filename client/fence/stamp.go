@@ -78,7 +78,7 @@ func (s Stamp) Validate() error {
 	case s.Shared && s.Sequence != 0:
 		return fmt.Errorf("%w: a shared stamp has no sequence", ErrInvalid)
 	case !s.Shared && (s.Sequence == 0 || s.Sequence > MaxSequence):
-		return fmt.Errorf("%w: the sequence %d is not from 1 to %d", ErrInvalid, s.Sequence, MaxSequence)
+		return fmt.Errorf("%w: the sequence %d is not from 1 to %d", ErrInvalid, s.Sequence, uint64(MaxSequence))
 	}
 	return nil
 }
