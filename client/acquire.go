@@ -149,7 +149,10 @@ func (c *Client) acquire(ctx context.Context, names []string, waits bool, option
 	}
 	began := time.Now()
 	lock, err := c.acquireRequest(ctx, request, waits)
-	if err != nil {
+	switch {
+	case err != nil && waits && ctx.Err() != nil && !errors.Is(err, ErrUnavailable):
+		err = fmt.Errorf("acquiring %.100q: %w: it was not granted before the time was over: %w", names, ErrNotAcquired, err)
+	case err != nil:
 		err = fmt.Errorf("acquiring %.100q: %w: %w", names, ErrNotAcquired, err)
 	}
 	if c.hooks.Acquire != nil {

@@ -102,6 +102,14 @@ func TestExamples(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		fenced, unfenced, _ := strings.Cut(string(out), "Without it")
+		for _, story := range []string{fenced, unfenced} {
+			order := []string{"is stopped, right before", "(stopped;", "B  asks for", "B  has written 150", "A  wakes up"}
+			for i := range order[1:] {
+				if strings.Index(story, order[i]) > strings.Index(story, order[i+1]) {
+					t.Errorf("%q is told before %q:\n%s", order[i+1], order[i], story)
+				}
+			}
+		}
 		if !strings.Contains(fenced, "A  is refused by the database") || !strings.Contains(fenced, "The balance is 150") {
 			t.Errorf("with the kit:\n%s", fenced)
 		}

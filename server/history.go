@@ -36,7 +36,11 @@ func (h *history) applied(r *fsm.Result) {
 	defer h.mu.Unlock()
 	for _, n := range r.Notices {
 		if word := endedWord(n); word != "" {
-			h.addLocked(n.Name, transport.HistoryEntry{Owner: n.Owner, Token: transport.Token(n.Token), HeldMS: int64(n.Held), Ended: word})
+			past := transport.HistoryEntry{Owner: n.Owner, Token: transport.Token(n.Token), HeldMS: int64(n.Held), Ended: word}
+			if n.Kind == fsm.NoticeRevoked {
+				past.Reason, past.By = n.Reason, n.By
+			}
+			h.addLocked(n.Name, past)
 		}
 	}
 	if restored(r) { // what happened in between is not known

@@ -8,6 +8,8 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Code is what went wrong, as a word that never changes. It is an error itself,
@@ -158,10 +160,61 @@ func invalid(field, format string, args ...any) *Error {
 
 // Error implements error.
 func (e *Error) Error() string {
-	if e.Detail == "" {
-		return e.Code.Error()
+	if text := e.Explain(); text != "" {
+		return e.Code.Error() + ": " + text
 	}
-	return e.Code.Error() + ": " + e.Detail
+	return e.Code.Error()
+}
+
+// Explain says what a refusal means, with who is in the way: the first few, on one line.
+func (e *Error) Explain() string {
+	const most = 3
+	text := strings.Builder{}
+	text.WriteString(e.Detail)
+	for i, holder := range e.Holders {
+		if i == most {
+			fmt.Fprintf(&text, " and %d more", len(e.Holders)-most)
+			break
+		}
+		before := ", "
+		if i == 0 {
+			before = "; held by "
+		}
+		fmt.Fprintf(&text, "%s%s (token %d, for %v)", before, holder.Owner, holder.Token, roughly(holder.HeldMS))
+	}
+	if e.Code == ErrDelayed {
+		fmt.Fprintf(&text, ", for another %v", roughly(e.RetryAfterMS))
+	}
+	if e.Newest != 0 {
+		fmt.Fprintf(&text, "; the newest is %d", e.Newest)
+	}
+	if e.Limit != 0 {
+		fmt.Fprintf(&text, "; the limit in force is %d", e.Limit)
+		if e.RequestedLimit != 0 {
+			fmt.Fprintf(&text, ", and %d was asked for", e.RequestedLimit)
+		}
+	}
+	for i, step := range e.Cycle {
+		if i == most {
+			fmt.Fprintf(&text, "; and %d more", len(e.Cycle)-most)
+			break
+		}
+		who := step.Owner
+		if step.Task != "" {
+			who += " (task " + step.Task + ")"
+		}
+		fmt.Fprintf(&text, "; %s waits for %s, held by %s", who, step.WaitsFor, step.HeldBy)
+	}
+	return text.String()
+}
+
+// roughly says milliseconds for people.
+func roughly(milliseconds int64) time.Duration {
+	d := time.Duration(milliseconds) * time.Millisecond
+	if d < time.Second {
+		return d
+	}
+	return d.Truncate(100 * time.Millisecond)
 }
 
 // Unwrap makes errors.Is(e, e.Code) true.

@@ -39,7 +39,9 @@ type HistoryEntry struct {
 	Owner  string `json:"owner"`
 	Token  Token  `json:"token"`
 	HeldMS int64  `json:"held_ms"`
-	Ended  string `json:"ended"` // one of the Ended… words
+	Ended  string `json:"ended"`            // one of the Ended… words
+	Reason string `json:"reason,omitempty"` // that an operator gave
+	By     string `json:"by,omitempty"`     // the operator
 }
 
 // How a hold ended.

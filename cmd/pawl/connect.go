@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -16,7 +17,7 @@ const defaultEndpoint = "http://127.0.0.1:7700"
 // callWork makes a command's work of one that talks to the cluster. A signal ends it.
 func (p *program) callWork(work func(ctx context.Context, c *client.Client, args []string) error) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
-		ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		ctx, stop := signal.NotifyContext(ctx, interruptions()...)
 		defer stop()
 		c, err := client.New(p.targets())
 		if err != nil {
@@ -25,6 +26,16 @@ func (p *program) callWork(work func(ctx context.Context, c *client.Client, args
 		defer c.Close(context.WithoutCancel(ctx)) // it has no session, so nothing can fail
 		return work(ctx, c, args)
 	}
+}
+
+// interruptions are the signals that end a command; a terminal that is closed is one, unless nohup says otherwise. A command
+// that a signal ended at once would leave its place in a queue behind, to be granted a lock that nobody uses.
+func interruptions() []os.Signal {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // targets gives the API URLs to try: the flag's, else the variable's, else the default.

@@ -143,38 +143,10 @@ func sentence(err error) string {
 
 // problemText is what a refusal says to people, with who stands in the way.
 func problemText(problem *transport.Error) string {
-	text := problem.Detail
-	if text == "" {
-		text = problem.Title
+	if text := problem.Explain(); text != "" {
+		return text
 	}
-	var owners []string
-	for _, holder := range problem.Holders {
-		owners = append(owners, fmt.Sprintf("%s (token %d, for %s)", holder.Owner, holder.Token, duration(holder.HeldMS)))
-	}
-	const most = 3
-	if len(owners) > most {
-		owners = append(owners[:most], fmt.Sprintf("%d more", len(owners)-most))
-	}
-	if len(owners) > 0 {
-		text += "; held by " + strings.Join(owners, ", ")
-	}
-	if problem.Code == transport.ErrDelayed {
-		text += ", for another " + duration(problem.RetryAfterMS)
-	}
-	if problem.Newest != 0 {
-		text += fmt.Sprintf("; the newest is %d", problem.Newest)
-	}
-	for i, step := range problem.Cycle {
-		if i == most {
-			return text + fmt.Sprintf("; and %d more", len(problem.Cycle)-most)
-		}
-		who := step.Owner
-		if step.Task != "" {
-			who += " (task " + step.Task + ")"
-		}
-		text += fmt.Sprintf("; %s waits for %s, held by %s", who, step.WaitsFor, step.HeldBy)
-	}
-	return text
+	return problem.Title
 }
 
 // oneLine keeps an error on its line: several joined ones are told one after the other.

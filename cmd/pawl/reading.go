@@ -122,7 +122,14 @@ func (p *program) showLock(lock transport.LockResponse) error {
 		fmt.Fprintln(p.stdout)
 		t := newTable(p.stdout, "HELD BEFORE BY", "TOKEN", "FOR", "ENDED")
 		for _, past := range lock.History {
-			t.row(past.Owner, past.Token, duration(past.HeldMS), past.Ended)
+			ended := past.Ended
+			if past.By != "" {
+				ended += " by " + past.By
+			}
+			if past.Reason != "" {
+				ended += ": " + past.Reason
+			}
+			t.row(past.Owner, past.Token, duration(past.HeldMS), ended)
 		}
 		return t.flush()
 	}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/pawl-lock/pawl/client"
 	"github.com/pawl-lock/pawl/cmd/pawl/guard"
+	"github.com/pawl-lock/pawl/transport"
 )
 
 // running is what pawl run is told.
@@ -70,8 +73,8 @@ Signals are passed on to the process group.
 	r.acquisition.flags(flags)
 	flags.DurationVar(&r.ttl, "ttl", 15*time.Second, "time to live after the last renewal; it is renewed every third of it")
 	flags.StringVar(&r.onLost, "on-lost", guard.OnLostTerm, "what the command gets when the lock is lost: term (and then KILL), kill or ignore")
-	flags.DurationVar(&r.termBefore, "term-before", 0, "send TERM when so much of the lease is left (default a third of the time to live)")
-	flags.DurationVar(&r.killBefore, "kill-before", 0, "send KILL when so much of the lease is left (default a tenth of the time to live)")
+	flags.DurationVar(&r.termBefore, "term-before", 0, "send TERM when so much of the lease is left (default a third of the time to live, or of --max-hold)")
+	flags.DurationVar(&r.killBefore, "kill-before", 0, "send KILL when so much of the lease is left (default a tenth)")
 	flags.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing but errors")
 	return command
 }
@@ -98,10 +101,14 @@ func wrongRun(err error) error { return &failure{runFailure{exitRunFailed, usage
 
 // complete fills in what was not given and refuses what cannot be meant.
 func (r *running) complete() error {
-	r.termBefore = cmp.Or(r.termBefore, r.ttl/3)
-	r.killBefore = cmp.Or(r.killBefore, min(r.ttl/10, r.termBefore))
-	if r.termBefore > r.ttl/2 {
-		return fmt.Errorf("--term-before %v is more than half of the --ttl %v: one late renewal would end the command", r.termBefore, r.ttl)
+	lease, flag := r.ttl, "--ttl"
+	if r.maxHold > 0 && r.maxHold < lease {
+		lease, flag = r.maxHold, "--max-hold"
+	}
+	r.termBefore = cmp.Or(r.termBefore, lease/3)
+	r.killBefore = cmp.Or(r.killBefore, min(lease/10, r.termBefore))
+	if r.termBefore > lease/2 {
+		return fmt.Errorf("--term-before %v is more than half of the %s %v: one late renewal would end the command", r.termBefore, flag, lease)
 	}
 	return r.terms(0).Validate()
 }
@@ -116,6 +123,9 @@ var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sysc
 
 // releaseWithin bounds how long the end of a command is kept back to tell the cluster of it; the lock ends by itself too.
 const releaseWithin = 5 * time.Second
+
+// askWithin bounds the look at who has a lock that was not granted.
+const askWithin = 2 * time.Second
 
 func (p *program) run(ctx context.Context, r running) error {
 	if err := r.complete(); err != nil {
@@ -137,6 +147,10 @@ func (p *program) run(ctx context.Context, r running) error {
 		defer cancel()
 		_ = c.Close(ctx) // the lock was released before; what that said counts
 	}()
+	// Before anybody is kept from the lock for a slip of the keyboard.
+	if _, err := exec.LookPath(r.command[0]); err != nil {
+		return runFailure{notRun(err), err}
+	}
 	lock, err := p.take(ctx, c, r, signals)
 	if err != nil {
 		return err
@@ -195,7 +209,7 @@ func (p *program) take(ctx context.Context, c *client.Client, r running, signals
 	default:
 	}
 	if err != nil {
-		return nil, runFailure{runCode(err), err}
+		return nil, runFailure{runCode(err), whoHas(ctx, c, r, err)}
 	}
 	return lock, nil
 }
@@ -228,6 +242,35 @@ func (r *running) options() ([]client.AcquireOption, error) {
 	return options, nil
 }
 
+// whoHas adds who has the locks to the error of a wait whose time was over.
+func whoHas(ctx context.Context, c *client.Client, r running, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnavailable) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
+	defer cancel()
+	held := &transport.Error{Code: transport.ErrHeld, Applied: transport.AppliedNo, Detail: fmt.Sprintf("not granted within %v", r.wait)}
+	for _, name := range r.names {
+		if lock, failed := c.Calls().GetLock(ctx, name); failed == nil {
+			held.Holders = append(held.Holders, lock.Holders...)
+		}
+	}
+	return held
+}
+
+// notRun gives the exit code for a command that could not be started.
+func notRun(err error) int {
+	failed := &guard.Failed{NotFound: errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist), Denied: errors.Is(err, fs.ErrPermission)}
+	errors.As(err, &failed)
+	switch {
+	case failed.NotFound:
+		return exitRunNotFound
+	case failed.Denied:
+		return exitRunDenied
+	}
+	return exitRunFailed
+}
+
 // supervise runs the command under guard and gives its exit code, or an error when the lock was lost.
 func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Signal) (int, error) {
 	executable, err := os.Executable()
@@ -241,16 +284,8 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 		Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr,
 		Now: client.Now,
 	})
-	if failed := (*guard.Failed)(nil); errors.As(err, &failed) {
-		switch {
-		case failed.NotFound:
-			return 0, runFailure{exitRunNotFound, err}
-		case failed.Denied:
-			return 0, runFailure{exitRunDenied, err}
-		}
-	}
 	if err != nil {
-		return 0, runFailure{exitRunFailed, err}
+		return 0, runFailure{notRun(err), err}
 	}
 	terminal := p.lendTerminal(guarded.Group())
 	defer terminal.takeBack()
@@ -277,7 +312,7 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 			case event.Stopped:
 				terminal.suspend()
 			case event.Ending != "":
-				p.note(r, "ending the command: %s", whyEnded(event.Ending, lock))
+				p.note(r, "ending the command: %s", whyEnded(r, event.Ending, lock))
 			case event.Result != nil:
 				return p.judge(r, lock, event.Result)
 			}
@@ -292,7 +327,7 @@ func (p *program) judge(r running, lock *client.Lock, result *guard.Result) (int
 	}
 	if result.Cause != "" {
 		return 0, runFailure{exitRunLost, fmt.Errorf("%s: the command was ended, %v before the end of the lease",
-			whyEnded(result.Cause, lock), result.Left.Round(time.Millisecond))}
+			whyEnded(r, result.Cause, lock), result.Left.Round(time.Millisecond))}
 	}
 	if err := lock.Err(); err != nil {
 		return 0, runFailure{exitRunLost, fmt.Errorf("the command ended with code %d, but: %w", result.Code, err)}
@@ -300,10 +335,12 @@ func (p *program) judge(r running, lock *client.Lock, result *guard.Result) (int
 	return result.Code, nil
 }
 
-func whyEnded(cause guard.Cause, lock *client.Lock) string {
+func whyEnded(r running, cause guard.Cause, lock *client.Lock) string {
 	switch err := lock.Err(); {
 	case err != nil:
-		return oneLine(err.Error())
+		return strings.TrimPrefix(oneLine(err.Error()), "pawl: ")
+	case cause == guard.CauseLease && r.maxHold > 0 && lock.State() == client.StateHeld:
+		return fmt.Sprintf("its maximum of %v is nearly over", r.maxHold)
 	case cause == guard.CauseLease:
 		return "the lock could not be renewed in time"
 	case cause == guard.CauseGuard:

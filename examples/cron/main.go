@@ -32,6 +32,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *dsn == "" {
+		fmt.Fprintln(os.Stderr, "cron: --dsn or DATABASE_URL is required, as postgres://me@localhost/test")
+		stop()
+		os.Exit(2)
+	}
 	if err := run(ctx, *endpoints, *dsn, *day); err != nil {
 		fmt.Fprintln(os.Stderr, "cron:", err)
 		stop()
@@ -87,16 +92,17 @@ func report(ctx context.Context, db *sql.DB, guard *sqlfence.Guard, stamp fence.
 	if err != nil {
 		return err
 	}
-	if done {
-		fmt.Println("done already:", day)
-		return nil
+	said := "done already:"
+	if !done {
+		said = "reported:"
+		if _, err := tx.ExecContext(ctx, `INSERT INTO report (day, made_by) VALUES ($1, $2)`, day, fmt.Sprint("process ", os.Getpid())); err != nil {
+			return err
+		}
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO report (day, made_by) VALUES ($1, $2)`, day, fmt.Sprint("process ", os.Getpid())); err != nil {
-		return err
-	}
+	// Also when it was done already: only then the mark stays that keeps older holders out.
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	fmt.Println("reported:", day)
+	fmt.Println(said, day)
 	return nil
 }

@@ -36,6 +36,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *dsn == "" {
+		fmt.Fprintln(os.Stderr, "migration: --dsn or DATABASE_URL is required, as postgres://me@localhost/test")
+		stop()
+		os.Exit(2)
+	}
 	if err := run(ctx, *endpoints, *dsn, *wait); err != nil {
 		fmt.Fprintln(os.Stderr, "migration:", err)
 		stop()
@@ -89,15 +94,20 @@ func migrate(ctx context.Context, db *sql.DB, guard *sqlfence.Guard, stamp fence
 		return err
 	}
 	done, err := guard.Once(ctx, tx, lockName+" "+name)
-	if err != nil || done {
+	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, statement); err != nil {
-		return err
+	if !done {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
 	}
+	// Also when it was done already: only then the mark stays that keeps older holders out.
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	fmt.Println("migrated:", name)
+	if !done {
+		fmt.Println("migrated:", name)
+	}
 	return nil
 }

@@ -80,6 +80,9 @@ func (s *story) tell(ctx context.Context) (int64, error) {
 	if err := first.command.Process.Signal(syscall.SIGCONT); err != nil {
 		return 0, err
 	}
+	if _, err := first.wake.Write([]byte{'\n'}); err != nil {
+		return 0, err
+	}
 	if err := first.wait(); err != nil {
 		return 0, fmt.Errorf("worker A: %w", err)
 	}
@@ -98,6 +101,7 @@ func (s *story) tell(ctx context.Context) (int64, error) {
 // running is a worker process.
 type running struct {
 	command *exec.Cmd
+	wake    io.Writer
 	read    chan struct{} // all that it said has been told
 }
 
@@ -110,6 +114,10 @@ func (s *story) start(ctx context.Context, name string, deposit int, pause bool)
 	command := exec.CommandContext(ctx, executable, "--worker", name, "--dsn", s.dsn, "--endpoints", s.endpoints,
 		"--deposit", strconv.Itoa(deposit), fmt.Sprintf("--pause=%t", pause), fmt.Sprintf("--unfenced=%t", s.unfenced))
 	command.Stderr = os.Stderr
+	wake, err := command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
 	out, err := command.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -117,7 +125,7 @@ func (s *story) start(ctx context.Context, name string, deposit int, pause bool)
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	r := &running{command: command, read: make(chan struct{})}
+	r := &running{command: command, wake: wake, read: make(chan struct{})}
 	go func() {
 		defer close(r.read)
 		for lines := bufio.NewScanner(out); lines.Scan(); {

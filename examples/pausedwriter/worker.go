@@ -65,6 +65,10 @@ func (w *worker) work(ctx context.Context) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 			return err
 		}
+		// The signal may take a moment to stop all of the process: it goes on when the story says so, and not before.
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return err
+		}
 		w.say("wakes up, knows nothing of it, and writes")
 	}
 	err = w.write(ctx, db, balance+w.deposit, stamps.Next())

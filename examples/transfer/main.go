@@ -38,6 +38,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *dsn == "" {
+		fmt.Fprintln(os.Stderr, "transfer: --dsn or DATABASE_URL is required, as postgres://me@localhost/test")
+		stop()
+		os.Exit(2)
+	}
 	if err := run(ctx, *endpoints, *dsn, t); err != nil {
 		fmt.Fprintln(os.Stderr, "transfer:", err)
 		stop()

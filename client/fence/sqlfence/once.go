@@ -10,7 +10,8 @@ import (
 )
 
 // Once marks an operation as done in the transaction that does it. It says whether it was done already, by an earlier
-// transaction that has committed: then leave it. The operation's name has 1 to 512 bytes of UTF-8 without control
+// transaction that has committed: then leave it, and commit all the same, because the mark that Check has moved on is kept
+// only then. The operation's name has 1 to 512 bytes of UTF-8 without control
 // characters; it must name the same thing for every holder, as "payroll 2026-11", so neither a token nor anything random
 // can be part of it.
 //
