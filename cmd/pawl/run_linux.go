@@ -38,15 +38,15 @@ func (p *program) runCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run NAME [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command while holding a lock",
-		Long: `Take a lock, run a command without a shell, and give the lock back when the command and all that it left in its process
-group is gone. The command finds PAWL_TOKEN, PAWL_LOCK and PAWL_SESSION in its environment (with --all also PAWL_TOKENS, a
+		Long: `Take a lock, run a command without a shell, and give the lock back when the command and what it left behind is gone. The command finds PAWL_TOKEN, PAWL_LOCK and PAWL_SESSION in its environment (with --all also PAWL_TOKENS, a
 JSON object): send the token along with every write, so that the storage can refuse it when it is too old.
 
-The lock is renewed as long as the command runs. When it is lost, or cannot be renewed, the whole process group gets TERM and
-then KILL before the lease ends, and so before anybody else can be granted the lock. A second process sees to that when pawl
-run itself is stopped or killed. What leaves the process group (setsid, daemons) is not ended.
+The lock is renewed as long as the command runs. When it is lost, or cannot be renewed, the command and all that descends from
+it gets TERM and then KILL before the lease ends, and so before anybody else can be granted the lock. A second process sees to
+that when pawl run itself is stopped or killed. What runs as another user (sudo), or was started by somebody else at the
+command's wish, cannot be ended.
 
-Signals are passed on to the process group.
+Signals are passed on to the command's process group.
 
 ` + runExitHelp(),
 		Example: `  pawl run nightly-report -- ./report.sh
@@ -106,7 +106,7 @@ func (r *running) complete() error {
 		lease, flag = r.maxHold, "--max-hold"
 	}
 	r.termBefore = cmp.Or(r.termBefore, lease/3)
-	r.killBefore = cmp.Or(r.killBefore, min(lease/10, r.termBefore))
+	r.killBefore = cmp.Or(r.killBefore, min(max(lease/10, guard.LeastBefore), r.termBefore))
 	if r.termBefore > lease/2 {
 		return fmt.Errorf("--term-before %v is more than half of the %s %v: one late renewal would end the command", r.termBefore, flag, lease)
 	}
@@ -300,7 +300,9 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 			}
 			guarded.Signal(s.(syscall.Signal))
 		case <-extend.C:
-			guarded.Extend(lock.Deadline())
+			if lock.Held() { // the session may live on without it
+				guarded.Extend(lock.Deadline())
+			}
 		case <-lost:
 			lost = nil
 			if r.onLost == guard.OnLostIgnore {
@@ -309,10 +311,14 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 			guarded.End(guard.CauseLost)
 		case event := <-guarded.Events():
 			switch {
-			case event.Stopped:
+			case event.Stopped == syscall.SIGTTIN || event.Stopped == syscall.SIGTTOU:
+				terminal.lend() // it wanted the terminal a moment too early
+			case event.Stopped != 0:
 				terminal.suspend()
 			case event.Ending != "":
 				p.note(r, "ending the command: %s", whyEnded(r, event.Ending, lock))
+			case event.Stuck != "":
+				p.note(r, "%s; the lock is kept as long as it can be", event.Stuck)
 			case event.Result != nil:
 				return p.judge(r, lock, event.Result)
 			}

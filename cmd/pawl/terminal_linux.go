@@ -38,12 +38,18 @@ func foreground(file *os.File) int {
 	return group
 }
 
-// lend gives the terminal to the command, when this process has it, and has it go on if it had stopped for want of it.
+// lend gives the terminal to the command, unless somebody else has it, and has it go on if it had stopped for want of it.
 func (t *lentTerminal) lend() {
-	if t.file == nil || foreground(t.file) != syscall.Getpgrp() {
+	if t.file == nil {
 		return
 	}
-	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.group)
+	switch foreground(t.file) {
+	case syscall.Getpgrp():
+		_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.group)
+	case t.group:
+	default:
+		return
+	}
 	_ = syscall.Kill(-t.group, syscall.SIGCONT)
 }
 

@@ -8,16 +8,18 @@
 // is another process, so that it goes on when the keeper is stopped or killed. Both
 // count on the same clock of the machine, so that "until" means the same to both.
 //
-//	keeper ── orders ──► guard ── starts, signals, reaps ──► command, a process group of its own
+//	keeper ── orders ──► guard ── starts, signals, reaps ──► command, with all that descends from it
 //	       ◄─ reports ──
 //
-// The group gets TERM when TermBefore is left of the lease and KILL when KillBefore
-// is left; also when the keeper is gone, and when it says so. Should the guard
-// itself be stopped or killed, the keeper does the same to the group, at half of
-// KillBefore. Only when both cannot run, the command can outlive the lease: then
-// the storage must refuse its token. A process that leaves the group (setsid, a
-// daemon) is out of reach.
+// The command, and every process that descends from it, gets TERM when TermBefore is
+// left of the lease and KILL when KillBefore is left; also when the keeper is gone,
+// and when it says so. Should the guard itself be stopped or killed, the keeper does
+// it a little later. Only when both cannot run, the command can outlive the lease:
+// then the storage must refuse its token. Out of reach is what runs as another user
+// (sudo), which is said, and what others start at the command's wish (cron, a
+// container engine).
 //
-// The group counts as gone when none of its processes is left: what the command
-// leaves behind in its group is ended after it.
+// What a command that ends by itself leaves behind is ended after it, but for what has
+// made a session of its own, as daemons do. The command counts as gone when none of
+// these processes is left.
 package guard

@@ -2,8 +2,10 @@ package guard
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as makes this test binary one of the two processes.
-const as = "PAWL_GUARD_TEST_AS"
+// as makes this test binary one of the two processes; asGuard says what the keeper starts as its guard; revokeAfter has it
+// say after some time that the lock is lost.
+const (
+	as          = "PAWL_GUARD_TEST_AS"
+	asGuard     = "PAWL_GUARD_TEST_GUARD"
+	revokeAfter = "PAWL_GUARD_TEST_REVOKE"
+)
 
 // A lease in these tests, and when its group must be gone.
 const (
@@ -36,10 +43,14 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case "hung guard":
+		select {}
 	case "keeper":
 		keep(os.Args[1:])
 		os.Exit(0)
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait more than they work
 	os.Exit(m.Run())
 }
 
@@ -66,12 +77,9 @@ func keep(arguments []string) {
 	say := func(t told) { _ = json.NewEncoder(os.Stdout).Encode(t) }
 	renewals, _ := strconv.Atoi(arguments[0])
 	until := boottime() + lease
-	if err := os.Setenv(as, "guard"); err != nil {
-		panic(err)
-	}
 	g, err := Start(Config{
 		Terms: Terms{Command: arguments[2:], OnLost: arguments[1], TermBefore: termBefore, KillBefore: killBefore, Until: until},
-		Guard: []string{os.Args[0]}, Env: append(os.Environ(), as+"=guard"), Stdin: os.Stdin, Stdout: os.Stderr, Stderr: os.Stderr, Now: boottime,
+		Guard: []string{os.Args[0]}, Env: append(os.Environ(), as+"="+cmp.Or(os.Getenv(asGuard), "guard")), Stdin: os.Stdin, Stdout: os.Stderr, Stderr: os.Stderr, Now: boottime,
 	})
 	if failed := (*Failed)(nil); errors.As(err, &failed) {
 		say(told{Failed: failed})
@@ -82,8 +90,14 @@ func keep(arguments []string) {
 	}
 	say(told{Group: g.Group(), Guard: g.guard.Pid, Until: until})
 	renew := time.NewTicker(lease / 3)
+	var revoked <-chan time.Time
+	if after, err := time.ParseDuration(os.Getenv(revokeAfter)); err == nil {
+		revoked = time.After(after)
+	}
 	for {
 		select {
+		case <-revoked:
+			g.End(CauseLost)
 		case event := <-g.Events():
 			if event.Ending != "" {
 				say(told{Ending: event.Ending})
@@ -114,9 +128,14 @@ type kept struct {
 
 func start(t *testing.T, renewals int, onLost, stdin string, command ...string) *kept {
 	t.Helper()
+	return startWith(t, nil, renewals, onLost, stdin, command...)
+}
+
+func startWith(t *testing.T, environment []string, renewals int, onLost, stdin string, command ...string) *kept {
+	t.Helper()
 	k := &kept{t: t, said: make(chan told, 1000), output: &strings.Builder{}}
 	k.process = exec.Command(os.Args[0], append([]string{strconv.Itoa(renewals), onLost}, command...)...)
-	k.process.Env = append(os.Environ(), as+"=keeper")
+	k.process.Env = append(append(os.Environ(), as+"=keeper"), environment...)
 	k.process.Stdin = strings.NewReader(stdin)
 	k.process.Stderr = k.output
 	k.process.WaitDelay = patience // the command may outlive the keeper, with the streams
@@ -341,6 +360,112 @@ func TestEitherProcessFails(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A lock that is revoked while the guard is stopped: the keeper ends the command, also if it goes on to hold the session.
+func TestRevokedWhileTheGuardIsStopped(t *testing.T) {
+	t.Parallel()
+	k := startWith(t, []string{revokeAfter + "=300ms"}, 100, OnLostTerm, "", stubborn...)
+	first := k.started()
+	if err := syscall.Kill(first.Guard, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if r := k.result(); r.Cause != CauseGuard || r.Left <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if anyAlive(t, first.Group) {
+		t.Error("something is left")
+	}
+}
+
+// Processes with groups and sessions of their own do not outlive the lease; a daemon may outlive a command that ended by
+// itself.
+func TestDescendants(t *testing.T) {
+	for name, script := range map[string]string{
+		"timeout":     `timeout 60 sh -c 'echo $$ >&2; while :; do sleep 0.01; done'; true`,
+		"job control": `set -m; sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' & wait`,
+		"session":     `setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' & wait`,
+		"orphan":      `(setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' &); while :; do sleep 0.01; done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := start(t, 0, OnLostTerm, "", "bash", "-c", script)
+			k.started()
+			// On a busy machine the keeper may be the quicker one.
+			if r := k.result(); r.Cause != CauseLease && r.Cause != CauseGuard || r.Left <= 0 {
+				t.Errorf("%+v", r)
+			}
+			_ = k.process.Wait()
+			pid, err := strconv.Atoi(strings.TrimSpace(k.output.String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(pid, 0); err == nil {
+				t.Errorf("process %d is left", pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+	}
+	t.Run("daemon", func(t *testing.T) {
+		t.Parallel()
+		k := start(t, 100, OnLostTerm, "", "sh", "-c", `setsid sh -c 'echo $$ >&2; exec sleep 60' >/dev/null & sleep 0.2`)
+		k.started()
+		if r := k.result(); r.Cause != "" || r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		_ = k.process.Process.Kill()
+		time.Sleep(50 * time.Millisecond)
+		pid, err := strconv.Atoi(strings.TrimSpace(k.output.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Errorf("the daemon did not stay: %v", err)
+		}
+	})
+}
+
+// A process that has ended and that nobody waits for is no reason to keep the lock.
+func TestZombie(t *testing.T) {
+	t.Parallel()
+	k := start(t, 100, OnLostTerm, "", "sh", "-c", `( sleep 0.2 & exec setsid sleep 20 ) & sleep 0.5; exit 3`)
+	k.started()
+	began := time.Now()
+	if r := k.result(); r.Code != 3 || r.Cause != "" {
+		t.Errorf("%+v", r)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A guard that is stopped before it says that the command runs is not waited for longer than the lease lasts.
+func TestGuardHangsAtTheStart(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	k := startWith(t, []string{asGuard + "=hung guard"}, 0, OnLostTerm, "", "true")
+	said, _ := k.await(func(told) bool { return true })
+	if said.Error == "" || time.Since(began) > patience/2 {
+		t.Errorf("%+v after %v", said, time.Since(began))
+	}
+}
+
+func TestTerms(t *testing.T) {
+	good := Terms{Command: []string{"true"}, OnLost: OnLostTerm, TermBefore: time.Second, KillBefore: LeastBefore}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*Terms){
+		"no command":     func(t *Terms) { t.Command = nil },
+		"on loss":        func(t *Terms) { t.OnLost = "pray" },
+		"late":           func(t *Terms) { t.KillBefore = LeastBefore - 1 },
+		"in wrong order": func(t *Terms) { t.TermBefore = LeastBefore - 1 },
+	} {
+		bad := good
+		if change(&bad); bad.Validate() == nil {
+			t.Errorf("%s is taken", name)
 		}
 	}
 }

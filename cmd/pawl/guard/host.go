@@ -17,3 +17,12 @@ func attributes() *syscall.SysProcAttr {
 // adopt makes this process the parent of what its children leave behind, so that it can tell when the last process of the
 // group is gone, whoever is the system's first process.
 func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// session is that of this process, which its descendants have unless they made another.
+func session() int {
+	id, err := unix.Getsid(0)
+	if err != nil {
+		return 0 // only another process's can be refused
+	}
+	return id
+}

@@ -35,13 +35,15 @@ type Guarded struct {
 
 	mu     sync.Mutex // over orders, which must not be mixed
 	until  time.Duration
+	endBy  time.Duration // when the guard must have done what End said; 0 before
 	orders *os.File
 }
 
-// Event is what happens to the command: it was suspended, is being ended, or has ended. The last one has a Result.
+// Event is what happens to the command: it was suspended, is being ended, cannot be, or has ended. The last one has a Result.
 type Event struct {
-	Stopped bool
+	Stopped syscall.Signal
 	Ending  Cause
+	Stuck   string
 	Result  *Result
 }
 
@@ -80,15 +82,19 @@ func Start(c Config) (*Guarded, error) {
 	go reap(func(int, syscall.WaitStatus) {})
 	decoder := json.NewDecoder(reports)
 	g.send(order{Terms: &c.Terms})
+	// A guard that is stopped at this moment may have started the command already.
+	_ = reports.SetReadDeadline(time.Now().Add(max(min(startWithin, g.left()-c.TermBefore), look)))
 	var first report
 	if err := decoder.Decode(&first); err != nil || first.Started == 0 {
 		g.orders.Close()
 		reports.Close()
+		g.takeOver()
 		if first.Failed != nil {
 			return nil, first.Failed
 		}
-		return nil, errors.New("the guard ended before the command ran")
+		return nil, errors.New("the guard did not start the command in time")
 	}
+	_ = reports.SetReadDeadline(time.Time{})
 	g.group = first.Started
 	go g.follow(decoder, reports)
 	return g, nil
@@ -114,8 +120,18 @@ func (g *Guarded) Extend(until time.Duration) {
 // Signal sends a signal to the command's group.
 func (g *Guarded) Signal(s syscall.Signal) { g.send(order{Signal: int(s)}) }
 
-// End has the group get TERM and, a little later, KILL.
-func (g *Guarded) End(cause Cause) { g.send(order{End: cause}) }
+// End has the command get TERM and, a little later, KILL.
+func (g *Guarded) End(cause Cause) {
+	g.mu.Lock()
+	if g.terms.OnLost != OnLostIgnore && g.endBy == 0 {
+		g.endBy = g.now() + g.terms.grace() + g.terms.KillBefore
+	}
+	g.mu.Unlock()
+	g.send(order{End: cause})
+}
+
+// startWithin bounds how long a guard may take to start the command.
+const startWithin = 5 * time.Second
 
 // sendWithin bounds a write to a guard that does not read, because it is stopped: it is killed when the lease is about to
 // end, and till then nothing but the pipe's buffer may be waited for.
@@ -167,18 +183,17 @@ func (g *Guarded) follow(decoder *json.Decoder, reports *os.File) {
 				g.events <- Event{Result: g.takeOver()}
 				return
 			}
-			g.events <- Event{Stopped: next.Stopped, Ending: next.Ending, Result: next.Result}
+			g.events <- Event{Stopped: syscall.Signal(next.Stopped), Ending: next.Ending, Stuck: next.Stuck, Result: next.Result}
 			if next.Result != nil {
 				return
 			}
 		case <-ticker.C:
-			if g.terms.OnLost == OnLostIgnore || g.left() > g.terms.KillBefore/2 {
+			if !g.overdue() {
 				late = 0
 				continue
 			}
-			// When it was the keeper that was stopped, the guard has done it long ago, and its report is about to be read:
-			// the number of a group that is gone may have become another's.
-			if late++; late > 2 {
+			// When it was the keeper that was stopped, the guard has done it long ago, and its report is about to be read.
+			if late++; late > 1 {
 				g.events <- Event{Result: g.takeOver()}
 				return
 			}
@@ -186,13 +201,32 @@ func (g *Guarded) follow(decoder *json.Decoder, reports *os.File) {
 	}
 }
 
-// takeOver ends the group in the guard's place: at once, because how long the guard was gone is not known.
+// overdue says whether the guard should have ended the command by now: it does so at KillBefore.
+func (g *Guarded) overdue() bool {
+	if g.terms.OnLost == OnLostIgnore {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	// The guard has so long to see the time, and to report that nothing is left.
+	given := min(max(g.terms.KillBefore/4, 2*look), LeastBefore)
+	return g.until-now <= g.terms.KillBefore-given || g.endBy != 0 && now >= g.endBy
+}
+
+// takeOver ends the command in the guard's place: at once, because how long the guard was gone is not known. The guard is one
+// of the family, and what it leaves behind is, too.
 func (g *Guarded) takeOver() *Result {
-	_ = syscall.Kill(-g.group, syscall.SIGKILL)
-	_ = g.guard.Kill() // a stopped guard keeps the ended command from being reaped
-	for !groupGone(g.group) {
+	stuck := false
+	if g.group != 0 {
+		_ = syscall.Kill(-g.group, syscall.SIGKILL) // most of them, and quicker than looking for all
+	}
+	for members := family(); len(members) > 0; members = family() {
+		if err := signalAll(members, syscall.SIGKILL); err != nil && !stuck && g.group != 0 {
+			stuck = true
+			g.events <- Event{Stuck: err.Error()}
+		}
 		time.Sleep(look / 4)
-		_ = syscall.Kill(-g.group, syscall.SIGKILL) // what was being forked a moment ago
 	}
 	return &Result{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Cause: CauseGuard, Left: g.left()}
 }

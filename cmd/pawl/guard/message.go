@@ -18,21 +18,27 @@ const (
 type Terms struct {
 	Command []string `json:"command"`
 	OnLost  string   `json:"on_lost"`
-	// How much of the lease is left when the group gets TERM, and KILL: 0 < KillBefore <= TermBefore.
+	// How much of the lease is left when the command gets TERM, and KILL: LeastBefore <= KillBefore <= TermBefore.
 	TermBefore time.Duration `json:"term_before"`
 	KillBefore time.Duration `json:"kill_before"`
 	// Until is when the lease ends, on the clock that both processes are given.
 	Until time.Duration `json:"until"`
 }
 
+// LeastBefore is the least KillBefore: the two processes look at the clock every 20 ms, and the second one to act needs time
+// to see that the first did not.
+const LeastBefore = 100 * time.Millisecond
+
 // Validate says what cannot be meant.
 func (t *Terms) Validate() error {
 	switch {
+	case t.KillBefore < LeastBefore:
+		return fmt.Errorf("KILL at %v before the end is too late: the least is %v", t.KillBefore, LeastBefore)
 	case len(t.Command) == 0:
 		return fmt.Errorf("there is no command to run")
 	case t.OnLost != OnLostTerm && t.OnLost != OnLostKill && t.OnLost != OnLostIgnore:
 		return fmt.Errorf("on loss the command can get %s, %s or %s, not %q", OnLostTerm, OnLostKill, OnLostIgnore, t.OnLost)
-	case t.KillBefore <= 0 || t.TermBefore < t.KillBefore:
+	case t.TermBefore < t.KillBefore:
 		return fmt.Errorf("KILL at %v before the end and TERM at %v before it are not in order", t.KillBefore, t.TermBefore)
 	}
 	return nil
@@ -63,8 +69,9 @@ const (
 type report struct {
 	Started int     `json:"started,omitempty"` // the process group
 	Failed  *Failed `json:"failed,omitempty"`
-	Stopped bool    `json:"stopped,omitempty"` // the command was suspended, as by a terminal
-	Ending  Cause   `json:"ending,omitempty"`  // the group is being ended
+	Stopped int     `json:"stopped,omitempty"` // the signal that suspended the command, as a terminal does
+	Ending  Cause   `json:"ending,omitempty"`  // the command is being ended
+	Stuck   string  `json:"stuck,omitempty"`   // some process of it cannot be
 	Result  *Result `json:"result,omitempty"`
 }
 
@@ -83,6 +90,6 @@ type Result struct {
 	Code   int   `json:"code"`
 	Signal int   `json:"signal"` // that ended it; 0 for none
 	Cause  Cause `json:"cause"`
-	// Left is how much of the lease was left when the last process of the group was gone.
+	// Left is how much of the lease was left when the last process was gone.
 	Left time.Duration `json:"left"`
 }

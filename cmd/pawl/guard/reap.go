@@ -8,7 +8,7 @@ import (
 )
 
 // reap waits for all children of this process, also those that it was given when their parents ended: without that they
-// would stay in their group, and the group would never be gone. It tells each change; it returns when there are no
+// would stay for ever when the system's first process does not wait. It tells each change; it returns when there are no
 // children left.
 func reap(changed func(pid int, status syscall.WaitStatus)) {
 	for {
@@ -23,6 +23,3 @@ func reap(changed func(pid int, status syscall.WaitStatus)) {
 		}
 	}
 }
-
-// groupGone says whether no process of the group is left; one that has ended and was not waited for still is.
-func groupGone(group int) bool { return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) }

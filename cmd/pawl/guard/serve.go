@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -30,7 +31,7 @@ const (
 )
 
 // Serve is the guard process: it takes orders from the keeper that started this process, runs the command with its standard
-// streams and environment, and returns when all of the command's group is gone. now is the clock of the lease, the same in
+// streams and environment, and returns when nothing of the command is left. now is the clock of the lease, the same in
 // all processes of the machine.
 func Serve(now func() time.Duration) error {
 	orders, reports := os.NewFile(ordersFile, "orders"), os.NewFile(reportsFile, "reports")
@@ -74,8 +75,8 @@ type watch struct {
 
 	group  int
 	cause  Cause
-	killAt time.Duration // once the group is being ended; 0 before
-	killed bool
+	killAt time.Duration // once the command is being ended; 0 before
+	stuck  bool          // and that was told
 }
 
 // tell reports to the keeper. A keeper that is gone is noticed by its orders' end.
@@ -130,7 +131,7 @@ func (w *watch) run(decoder *json.Decoder) error {
 			w.follow(next)
 		case status := <-statuses:
 			if status.Stopped() {
-				w.tell(report{Stopped: true})
+				w.tell(report{Stopped: int(status.StopSignal())})
 				continue
 			}
 			return w.finish(status, orders)
@@ -143,6 +144,7 @@ func (w *watch) run(decoder *json.Decoder) error {
 func (w *watch) follow(next order) {
 	w.Until = max(w.Until, next.Until)
 	if next.Signal > 0 {
+		// To the group, as a terminal would: who made one of his own does not want it.
 		_ = syscall.Kill(-w.group, syscall.Signal(next.Signal)) // it may be gone
 	}
 	if next.End != "" {
@@ -160,39 +162,61 @@ func (w *watch) judge() {
 	if w.cause == "" && now >= w.Until-w.TermBefore {
 		w.end(CauseLease)
 	}
-	if w.cause != "" && !w.killed && (now >= w.killAt || now >= w.Until-w.KillBefore) {
-		w.killed = true
-		_ = syscall.Kill(-w.group, syscall.SIGKILL)
+	if w.cause != "" && (now >= w.killAt || now >= w.Until-w.KillBefore) {
+		w.killGroup()
+		w.kill(family())
 	}
 }
 
-// end has the group end within the grace, and no later than the lease wants it.
+// kill is called again and again until nothing is left: some of them may be making children.
+func (w *watch) kill(members []member) { w.send(members, syscall.SIGKILL) }
+
+// killGroup kills most of them, and is quicker than looking for all. The number is the command's as long as that was not
+// waited for.
+func (w *watch) killGroup() { _ = syscall.Kill(-w.group, syscall.SIGKILL) }
+
+func (w *watch) send(members []member, s syscall.Signal) {
+	if err := signalAll(members, s); err != nil && !w.stuck {
+		w.stuck = true
+		w.tell(report{Stuck: err.Error()})
+	}
+}
+
+// end has the command end within the grace, and no later than the lease wants it.
 func (w *watch) end(cause Cause) {
 	if w.cause != "" || w.OnLost == OnLostIgnore {
 		return
 	}
 	w.cause = cause
 	w.tell(report{Ending: cause})
-	w.terminate()
+	w.terminate(family())
 	w.judge()
 }
 
-func (w *watch) terminate() {
+func (w *watch) terminate(members []member) {
 	w.killAt = w.now()
 	if w.OnLost != OnLostKill {
 		w.killAt += w.grace()
-		_ = syscall.Kill(-w.group, syscall.SIGTERM)
+		w.send(members, syscall.SIGTERM)
 	}
 }
 
-// finish ends what the command has left in its group, and reports when nothing is left: only then the lock may be given
-// back.
+// finish ends what the command has left, and reports when nothing of it is: only then the lock may be given back. When the
+// command ended by itself, what it has put into a session of its own, as daemons are, may stay.
 func (w *watch) finish(status syscall.WaitStatus, orders <-chan order) error {
-	cause := w.cause
-	if w.killAt == 0 {
-		w.terminate()
+	own := session()
+	left := func() []member {
+		members := family()
+		if w.cause == "" {
+			members = slices.DeleteFunc(members, func(m member) bool { return m.session != own })
+		}
+		return members
 	}
-	for !groupGone(w.group) {
+	members := left()
+	if w.killAt == 0 && len(members) > 0 {
+		w.terminate(members)
+	}
+	for ; len(members) > 0; members = left() {
 		select {
 		case next, open := <-orders:
 			if !open {
@@ -203,10 +227,10 @@ func (w *watch) finish(status syscall.WaitStatus, orders <-chan order) error {
 		case <-time.After(look / 4):
 		}
 		if now := w.now(); now >= w.killAt || (w.OnLost != OnLostIgnore && now >= w.Until-w.KillBefore) {
-			_ = syscall.Kill(-w.group, syscall.SIGKILL)
+			w.kill(members)
 		}
 	}
-	w.tell(report{Result: resultOf(status, cause, w.Until-w.now())})
+	w.tell(report{Result: resultOf(status, w.cause, w.Until-w.now())})
 	return nil
 }
 
