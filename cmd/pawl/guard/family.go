@@ -18,33 +18,49 @@ type member struct {
 	pid, parent, group, session int
 }
 
+// scans bounds how often the list of processes is read for one that makes sense.
+const scans = 10
+
 // family lists the processes that descend from this one and have not ended. This process adopts what its descendants leave
 // behind (adopt), so nothing of theirs can get away but by a namespace of its own.
-func family() []member {
-	self := os.Getpid()
+func family() (all []member) {
+	for range scans {
+		whole := false
+		if all, whole = scan(); whole {
+			break
+		}
+	}
+	return all
+}
+
+// scan reads the list of processes once. Their parents may end meanwhile: whole says that none was seen whose parent was
+// not, so that nobody was missed.
+func scan() (all []member, whole bool) {
 	children := map[int][]member{}
+	alive := map[int]bool{0: true}                 // the parent of what the kernel has started
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // only a bad pattern is an error
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			continue // it has ended
 		}
-		if m, alive := parseStat(content); alive {
+		if m, lives := parseStat(content); lives {
+			alive[m.pid] = true
 			children[m.parent] = append(children[m.parent], m)
-		} else if m.pid != 0 {
-			// The children of one that has ended are being given to us.
-			children[self] = append(children[self], children[m.pid]...)
 		}
 	}
-	var all []member
-	for todo := []int{self}; len(todo) > 0; todo = todo[1:] {
+	whole = true
+	for parent := range children {
+		whole = whole && alive[parent]
+	}
+	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
 		for _, m := range children[todo[0]] {
 			all = append(all, m)
 			todo = append(todo, m.pid)
 		}
 		delete(children, todo[0]) // no circles, whatever was read
 	}
-	return all
+	return all, whole
 }
 
 // parseStat reads a process's stat file: pid (name) state parent group session …; the name may have anything in it.
