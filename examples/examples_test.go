@@ -17,6 +17,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pawl-lock/pawl/client/fence"
+	"github.com/pawl-lock/pawl/client/fence/sqlfence"
 	"github.com/pawl-lock/pawl/examples/local"
 )
 
@@ -138,10 +140,7 @@ func TestExamples(t *testing.T) {
 	})
 
 	t.Run("transfer", func(t *testing.T) {
-		p.execute(t, `CREATE TABLE IF NOT EXISTS account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL,
-			fence_token BIGINT NOT NULL DEFAULT 0, fence_sequence BIGINT NOT NULL DEFAULT 0)`)
-		p.execute(t, `DELETE FROM account`)
-		p.execute(t, `INSERT INTO account (id, balance) VALUES (1, 1000), (2, 1000), (3, 1000)`)
+		p.accounts(t, 1, 2, 3)
 		var group sync.WaitGroup
 		for i := range 12 {
 			from, to := i%3+1, (i+1+i/3%2)%3+1
@@ -150,13 +149,15 @@ func TestExamples(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if n := p.number(t, `SELECT sum(balance) FROM account`); n != 3000 {
+		if n := p.number(t, `SELECT sum(balance) FROM account WHERE id <= 3`); n != 3000 {
 			t.Errorf("%d in all accounts", n)
 		}
-		if n := p.number(t, `SELECT count(*) FROM account WHERE fence_token > 0`); n != 3 {
-			t.Errorf("%d accounts were written with a stamp", n)
+		if n := p.number(t, `SELECT count(*) FROM pawl_marks WHERE name IN ('account/1', 'account/2', 'account/3') AND fence_token > 0`); n != 3 {
+			t.Errorf("%d accounts have a mark", n)
 		}
 	})
+
+	t.Run("transfer after a late commit", func(t *testing.T) { transferAfterLateCommit(t, p) })
 
 	t.Run("election", func(t *testing.T) {
 		candidates := make(map[string]*exec.Cmd)
@@ -195,4 +196,60 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	})
+}
+
+// accounts makes accounts with 1000 each, and the table of marks: PostgreSQL cannot make a table twice at once.
+func (p *programs) accounts(t *testing.T, ids ...int64) *sqlfence.Guard {
+	t.Helper()
+	guard, err := sqlfence.New(sqlfence.PostgreSQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.Create(t.Context(), p.db); err != nil {
+		t.Fatal(err)
+	}
+	p.execute(t, `CREATE TABLE IF NOT EXISTS account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)`)
+	for _, id := range ids {
+		p.execute(t, fmt.Sprintf(`INSERT INTO account (id, balance) VALUES (%d, 1000)`, id))
+	}
+	return guard
+}
+
+// transferAfterLateCommit: an old holder has moved 500 from one account to the other, in a transaction that is not committed yet
+// when the next holder begins. That one must not work with what it was before.
+func transferAfterLateCommit(t *testing.T, p *programs) {
+	guard := p.accounts(t, 11, 12)
+	old, err := p.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback()
+	for id, balance := range map[int64]int64{11: 500, 12: 1500} {
+		if err := guard.Check(t.Context(), old, fmt.Sprintf("account/%d", id), fence.Stamp{Token: 1, Sequence: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := old.ExecContext(t.Context(), `UPDATE account SET balance = $1 WHERE id = $2`, balance, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		p.run(t, "transfer", "--from", "11", "--to", "12", "--amount", "10")
+	}()
+	for waiting := int64(0); waiting == 0; {
+		select {
+		case <-ended:
+			t.Fatal("it did not wait for the old holder's transaction")
+		case <-time.After(10 * time.Millisecond): // processes in real time
+		}
+		waiting = p.number(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+	}
+	if err := old.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if from, to := p.number(t, `SELECT balance FROM account WHERE id = 11`), p.number(t, `SELECT balance FROM account WHERE id = 12`); from != 490 || to != 1510 {
+		t.Errorf("of 500 and 1500, 10 were moved, and there are %d and %d", from, to)
+	}
 }

@@ -28,5 +28,6 @@
 // an old copy, is not protected. Stamps are not secret and prove nothing about who
 // sent them. And a mark knows what it has seen: until the new holder's first write
 // arrives, one of the old holder's that was late is still accepted, which is the same
-// as if it had been in time.
+// as if it had been in time, unless the new holder has read meanwhile. So move the mark on
+// before reading, in one step with it: a value computed from an earlier read is not protected.
 package fence

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pawl-lock/pawl/client/fence/sqlfence"
 )
 
 // What is in the account at first, what the workers add, and what must be in it at last: the one who was refused tries again.
@@ -45,15 +47,21 @@ func (s *story) tell(ctx context.Context) (int64, error) {
 	defer db.Close()
 	for _, statement := range []string{
 		`DROP TABLE IF EXISTS account`,
-		`CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL,
-			fence_token BIGINT NOT NULL DEFAULT 0, fence_sequence BIGINT NOT NULL DEFAULT 0)`,
+		`CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)`,
 		`INSERT INTO account (id, balance) VALUES (7, ` + strconv.Itoa(initial) + `)`,
 	} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return 0, err
 		}
 	}
-	title := "With the fencing kit: the row keeps the newest stamp, and refuses older ones"
+	guard, err := sqlfence.New(sqlfence.PostgreSQL)
+	if err != nil {
+		return 0, err
+	}
+	if err := guard.Create(ctx, db); err != nil {
+		return 0, err
+	}
+	title := "With the fencing kit: the database keeps the newest stamp, and refuses older ones"
 	if s.unfenced {
 		title = "Without it: the lock alone"
 	}

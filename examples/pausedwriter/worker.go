@@ -53,7 +53,9 @@ func (w *worker) work(ctx context.Context) error {
 	stamps := fence.NewStamper(lock.Token)
 
 	var balance int64
-	if err := db.QueryRowContext(ctx, `SELECT balance FROM account WHERE id = 7`).Scan(&balance); err != nil {
+	if err := w.step(ctx, db, stamps.Next(), func(ctx context.Context, db sqlfence.Runner) error {
+		return db.QueryRowContext(ctx, `SELECT balance FROM account WHERE id = 7`).Scan(&balance)
+	}); err != nil {
 		return err
 	}
 	w.say("reads the balance: %d; %d more makes %d", balance, w.deposit, balance+w.deposit)
@@ -71,7 +73,10 @@ func (w *worker) work(ctx context.Context) error {
 		}
 		w.say("wakes up, knows nothing of it, and writes")
 	}
-	err = w.write(ctx, db, balance+w.deposit, stamps.Next())
+	err = w.step(ctx, db, stamps.Next(), func(ctx context.Context, db sqlfence.Runner) error {
+		_, err := db.ExecContext(ctx, `UPDATE account SET balance = $1 WHERE id = 7`, balance+w.deposit)
+		return err
+	})
 	if stale := (*fence.StaleError)(nil); errors.As(err, &stale) {
 		w.say("is refused by the database: its stamp is %v, and the newest seen is %v", stale.Offered, stale.Newest)
 		return nil
@@ -83,19 +88,16 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// write is the whole difference between the two stories.
-func (w *worker) write(ctx context.Context, db *sql.DB, balance int64, stamp fence.Stamp) error {
+// step reads or writes. It is the whole difference between the two stories: with the kit, each step is a transaction that
+// begins by taking the stamp for the lock's mark. That of the reading moves the mark on before it reads, so that no write of an
+// older holder can come after what was read; that of the writing is refused when a newer holder has come since.
+func (w *worker) step(ctx context.Context, db *sql.DB, stamp fence.Stamp, act func(context.Context, sqlfence.Runner) error) error {
 	if w.unfenced {
-		_, err := db.ExecContext(ctx, `UPDATE account SET balance = $1 WHERE id = 7`, balance)
-		return err
+		return act(ctx, db)
 	}
 	guard, err := sqlfence.New(sqlfence.PostgreSQL)
 	if err != nil {
 		return err
 	}
-	return guard.Update(ctx, db, sqlfence.Row{
-		Table: "account",
-		Key:   []sqlfence.Column{{Name: "id", Value: 7}},
-		Set:   []sqlfence.Column{{Name: "balance", Value: balance}},
-	}, stamp)
+	return guard.Store(db, nil)(ctx, lockName, stamp, func(ctx context.Context) error { return act(ctx, sqlfence.Tx(ctx)) })
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,7 +31,7 @@ type transfer struct {
 func main() {
 	var t transfer
 	endpoints := flag.String("endpoints", "http://127.0.0.1:7700", "the nodes of Pawl")
-	dsn := flag.String("dsn", os.Getenv("DATABASE_URL"), "a PostgreSQL database with a table account (id, balance, fence_token, fence_sequence)")
+	dsn := flag.String("dsn", os.Getenv("DATABASE_URL"), "a PostgreSQL database with a table account (id, balance)")
 	flag.Int64Var(&t.from, "from", 0, "the account that pays")
 	flag.Int64Var(&t.to, "to", 0, "the account that is paid")
 	flag.Int64Var(&t.amount, "amount", 0, "how much")
@@ -59,6 +60,13 @@ func run(ctx context.Context, endpoints, dsn string, t transfer) error {
 		return err
 	}
 	defer db.Close()
+	guard, err := sqlfence.New(sqlfence.PostgreSQL)
+	if err != nil {
+		return err
+	}
+	if err := guard.Create(ctx, db); err != nil {
+		return err
+	}
 	pawl, err := client.New(strings.Split(endpoints, ","))
 	if err != nil {
 		return err
@@ -72,22 +80,29 @@ func run(ctx context.Context, endpoints, dsn string, t transfer) error {
 		return err
 	}
 	defer lock.Release(context.WithoutCancel(ctx))
-	return t.book(lock.Context(), db, lock)
+	return t.book(lock.Context(), db, guard, lock)
 }
 
 func lockName(account int64) string { return fmt.Sprintf("account/%d", account) }
 
-// book changes both rows in one transaction, each with the stamp of its own lock: when either is refused, both are undone.
-func (t transfer) book(ctx context.Context, db *sql.DB, lock *client.Lock) error {
-	guard, err := sqlfence.New(sqlfence.PostgreSQL)
-	if err != nil {
-		return err
-	}
+// book changes both accounts in one transaction. It begins with the marks of both: who held one of these locks before may have
+// a transaction under way whose COMMIT is late, and what is read before the mark was moved on lacks what that one writes. Check
+// waits for it, and what is read after Check is the truth until this transaction ends.
+func (t transfer) book(ctx context.Context, db *sql.DB, guard *sqlfence.Guard, lock *client.Lock) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
+	accounts := []int64{t.from, t.to}
+	slices.Sort(accounts) // one order for all: the marks are locked one after the other
+	for _, account := range accounts {
+		// One transaction for this hold, so one stamp of each lock.
+		stamp := fence.Stamp{Token: uint64(lock.TokenOf(lockName(account))), Sequence: 1}
+		if err := guard.Check(ctx, tx, lockName(account), stamp); err != nil {
+			return fmt.Errorf("account %d: %w", account, err)
+		}
+	}
 	for _, change := range []struct{ account, amount int64 }{{t.from, -t.amount}, {t.to, t.amount}} {
 		var balance int64
 		if err := tx.QueryRowContext(ctx, `SELECT balance FROM account WHERE id = $1`, change.account).Scan(&balance); err != nil {
@@ -96,13 +111,7 @@ func (t transfer) book(ctx context.Context, db *sql.DB, lock *client.Lock) error
 		if balance+change.amount < 0 {
 			return fmt.Errorf("account %d has only %d", change.account, balance)
 		}
-		// One write to each row, so one stamp of each lock.
-		stamp := fence.Stamp{Token: uint64(lock.TokenOf(lockName(change.account))), Sequence: 1}
-		if err := guard.Update(ctx, tx, sqlfence.Row{
-			Table: "account",
-			Key:   []sqlfence.Column{{Name: "id", Value: change.account}},
-			Set:   []sqlfence.Column{{Name: "balance", Value: balance + change.amount}},
-		}, stamp); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE account SET balance = $1 WHERE id = $2`, balance+change.amount, change.account); err != nil {
 			return fmt.Errorf("account %d: %w", change.account, err)
 		}
 	}

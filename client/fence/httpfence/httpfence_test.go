@@ -383,6 +383,41 @@ func TestTransport(t *testing.T) {
 	}
 }
 
+// TestRedirectedWrite: a write that becomes a read is an error and no 200. One that stays a write is made, once.
+func TestRedirectedWrite(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		want   error
+		got    string // what came behind the redirect
+	}{
+		{301, httpfence.ErrRedirected, ""},
+		{302, httpfence.ErrRedirected, ""},
+		{303, nil, "GET 41.1"},
+		{307, nil, "PUT 41.1"},
+		{308, nil, "PUT 41.1"},
+	} {
+		got := ""
+		mux := http.NewServeMux()
+		mux.HandleFunc("/behind", func(_ http.ResponseWriter, r *http.Request) {
+			got += r.Method + " " + r.Header.Get(httpfence.Header)
+		})
+		mux.Handle("/front", http.RedirectHandler("/behind", c.status))
+		server := httptest.NewServer(mux)
+		base := &http.Transport{}
+		caller := &http.Client{Timeout: 20 * time.Second, Transport: httpfence.Transport{Base: base}}
+		request, _ := http.NewRequestWithContext(fence.WithStamp(t.Context(), fencetest.Exclusive(41, 1)), http.MethodPut, server.URL+"/front", strings.NewReader("content"))
+		response, err := caller.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		if !errors.Is(err, c.want) || got != c.got {
+			t.Errorf("%d: %v, and %q came", c.status, err, got)
+		}
+		base.CloseIdleConnections()
+		server.Close()
+	}
+}
+
 func TestRefusedReadsOnlyItsOwn(t *testing.T) {
 	for _, c := range []struct {
 		status     int

@@ -19,7 +19,7 @@ const MaxObject = 64 << 20
 
 // HTTP is a Bucket that speaks S3's REST protocol, as far as the kit needs it. S3 takes conditional
 // writes over TLS or signed only: a Client whose Transport signs (Signature Version 4) must bring
-// that along.
+// that along. Redirects are not followed but errors: the URL must be the one that answers.
 type HTTP struct {
 	URL    string       // of the bucket, without query: https://bucket.s3.eu-central-1.amazonaws.com
 	Client *http.Client // nil is http.DefaultClient. It should have a timeout
@@ -102,10 +102,12 @@ func (h HTTP) do(ctx context.Context, method, key string, header http.Header, co
 	for name, values := range header {
 		request.Header[name] = values
 	}
-	client := h.Client
-	if client == nil {
-		client = http.DefaultClient
+	client := http.Client{} // a copy: the caller's is not ours to change
+	if h.Client != nil {
+		client = *h.Client
 	}
+	// net/http makes a GET of a PUT that is answered 301 or 302, whose 200 would be taken for the write's.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client.Do(request)
 }
 
@@ -117,6 +119,9 @@ func wantOK(response *http.Response) error {
 		return nil
 	case http.StatusNotFound:
 		return ErrNotFound
+	}
+	if location := response.Header.Get("Location"); location != "" && response.StatusCode < 400 {
+		return fmt.Errorf("the store answers %s: the bucket is at %.200q, and redirects are not followed", response.Status, location)
 	}
 	said, _ := io.ReadAll(io.LimitReader(response.Body, 512))
 	return fmt.Errorf("the store answers %s: %s", response.Status, bytes.ToValidUTF8(said, nil))

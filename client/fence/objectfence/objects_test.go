@@ -5,9 +5,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-lock/pawl/client/fence"
 	"github.com/pawl-lock/pawl/client/fence/fencetest"
@@ -292,6 +294,41 @@ func TestBoundsAndRefusals(t *testing.T) {
 	}
 	if err := objects.Write(t.Context(), strange, fencetest.Exclusive(5, 2), nil); err != nil || s.answers[http.StatusNotFound] != 1 {
 		t.Errorf("an object that was deleted: %v", err)
+	}
+}
+
+// TestRedirectedWriteIsNone: a front door that sends http to https makes a GET of a PUT, and the answer to that is 200.
+func TestRedirectedWriteIsNone(t *testing.T) {
+	s := newStore()
+	behind := s.serve(t)
+	objects := objectfence.Objects{Bucket: behind}
+	if err := objects.Write(t.Context(), "key", fencetest.Exclusive(5, 1), []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	writes := s.writes
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, method := range []string{"all", http.MethodPut} { // or only writes are redirected
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if method == "all" || r.Method == method {
+					http.Redirect(w, r, behind.URL+r.URL.Path, status)
+					return
+				}
+				s.ServeHTTP(w, r)
+			}))
+			redirected := objectfence.HTTP{URL: front.URL, Client: &http.Client{Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}}
+			err := objectfence.Objects{Bucket: redirected}.Write(t.Context(), "key", fencetest.Exclusive(9, uint64(status)), []byte("new"))
+			if err == nil || errors.Is(err, objectfence.ErrUnknown) || !strings.Contains(err.Error(), behind.URL) {
+				t.Errorf("%d for %s: the write gave %v", status, method, err)
+			}
+			if err := redirected.Put(t.Context(), "key", nil, "9.1 x", ""); err == nil {
+				t.Errorf("%d for %s: a PUT was confirmed", status, method)
+			}
+			redirected.Client.CloseIdleConnections()
+			front.Close()
+		}
+	}
+	if content, mark, err := objects.Read(t.Context(), "key"); string(content) != "old" || mark != fencetest.Exclusive(5, 1) || err != nil || s.writes != writes {
+		t.Errorf("there is %q with mark %v (%v) after %d writes", content, mark, err, s.writes-writes)
 	}
 }
 

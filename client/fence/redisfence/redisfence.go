@@ -27,6 +27,7 @@ package redisfence
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/pawl-lock/pawl/client/fence"
 )
@@ -38,7 +39,9 @@ type Eval func(ctx context.Context, script string, keys []string, args ...any) (
 // The caller's script sees KEYS and ARGV as if it were alone. Lua's numbers are floats, which are
 // exact for tokens and sequences: both stay below 2^53. A mark that cannot be read fails the
 // script: taking it for "nothing seen" would let everybody in. Sequence 2^53-1 stands for a shared
-// stamp (fence.SharedSequence).
+// stamp (fence.SharedSequence). Sequence 0 is the mark of a hold none of whose writes was done: it is
+// set before the write, so that one that fails halfway has shut older holders out, and the stamp
+// itself after it, so that a write that failed is not taken for one that was done.
 const (
 	before = `
 local function pawl_parse(text)
@@ -48,15 +51,20 @@ local function pawl_parse(text)
 end
 local pawl_token, pawl_sequence = pawl_parse(ARGV[1])
 local pawl_seen = redis.call('GET', KEYS[1])
-local pawl_above = true
+local pawl_above, pawl_newer = true, true
 if pawl_seen then
   local token, sequence = pawl_parse(pawl_seen)
   if not token or not sequence then return redis.error_reply('PAWLMARK ' .. KEYS[1] .. ' holds no mark') end
-  pawl_above = pawl_token > token or pawl_token == token and pawl_sequence > sequence
+  pawl_newer = pawl_token > token
+  pawl_above = pawl_newer or pawl_token == token and pawl_sequence > sequence
   local joins = ARGV[2] == 'shared' and pawl_token == token
   if not pawl_above and not joins then return {'stale', pawl_seen} end
 end
-if pawl_above then redis.call('SET', KEYS[1], ARGV[1]) end
+if pawl_newer and ARGV[2] == 'exclusive' then
+  redis.call('SET', KEYS[1], string.match(ARGV[1], '^%d+') .. '.0')
+elseif pawl_above and ARGV[2] == 'shared' then
+  redis.call('SET', KEYS[1], ARGV[1])
+end
 local pawl_keys, pawl_args = {}, {}
 for i = 2, #KEYS do pawl_keys[i - 1] = KEYS[i] end
 for i = 3, #ARGV do pawl_args[i - 2] = ARGV[i] end
@@ -66,6 +74,7 @@ local function pawl_write(KEYS, ARGV)
 end
 local pawl_answer = pawl_write(pawl_keys, pawl_args)
 if type(pawl_answer) == 'table' and pawl_answer.err then return pawl_answer end
+if pawl_above and ARGV[2] == 'exclusive' then redis.call('SET', KEYS[1], ARGV[1]) end
 return {'done', pawl_answer}
 `
 )
@@ -87,8 +96,8 @@ func Set(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, key, va
 // Run runs the caller's Lua script if the stamp is allowed, in the same step, and gives what it
 // returned (nil for false and nil). The script finds keys and args in KEYS and ARGV. Errors are a
 // *fence.StaleError, fence.ErrInvalid, or those of eval: after a lost connection nobody knows
-// whether it ran. A script that fails halfway is not rolled back: the mark has moved on, which
-// keeps older holders out, and what it wrote before remains.
+// whether it ran. A script that fails halfway is not rolled back: what it wrote before remains,
+// older holders are kept out, and its stamp may be used again, which runs it from the beginning.
 func Run(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, script string, keys []string, args ...any) (any, error) {
 	if err := stamp.Validate(); err != nil {
 		return nil, err
@@ -111,7 +120,7 @@ func Run(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, script 
 	case word == "done":
 		return parts[1], nil
 	case word == "stale" && len(parts) == 2:
-		newest, err := fence.Parse(text(parts[1]))
+		newest, err := parse(text(parts[1]))
 		if err != nil {
 			return nil, fmt.Errorf("mark %q: %w", mark, err)
 		}
@@ -120,7 +129,8 @@ func Run(ctx context.Context, eval Eval, mark string, stamp fence.Stamp, script 
 	return nil, fmt.Errorf("mark %q: the answer %v is not this script's", mark, answer)
 }
 
-// Newest gives the mark, zero when nothing was seen.
+// Newest gives the mark, zero when nothing was seen. Its sequence is 0 when a newer holder came and
+// none of its writes was done yet.
 func Newest(ctx context.Context, eval Eval, mark string) (fence.Stamp, error) {
 	answer, err := eval(ctx, "return redis.call('GET', KEYS[1]) or ''", []string{mark})
 	if err != nil {
@@ -130,11 +140,22 @@ func Newest(ctx context.Context, eval Eval, mark string) (fence.Stamp, error) {
 	if seen == "" {
 		return fence.Stamp{}, nil
 	}
-	newest, err := fence.Parse(seen)
+	newest, err := parse(seen)
 	if err != nil {
 		return fence.Stamp{}, fmt.Errorf("mark %q: %w", mark, err)
 	}
 	return newest, nil
+}
+
+// parse reads a mark: a stamp, or "41.0".
+func parse(mark string) (fence.Stamp, error) {
+	token, undone := strings.CutSuffix(mark, ".0")
+	if !undone {
+		return fence.Parse(mark)
+	}
+	newest, err := fence.Parse(token + ".1")
+	newest.Sequence = 0
+	return newest, err
 }
 
 // text takes strings as the client libraries give them.

@@ -128,16 +128,17 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v (%v), want %v", c.script, answer, err, c.want)
 		}
 	}
-	// A script that fails is an error, and the mark has moved on: older holders stay out.
+	// A script that fails is an error, and was not done.
+	done := fencetest.Exclusive(5, sequence)
 	for _, script := range []string{"return redis.call('LPUSH', KEYS[1], 1)", "return redis.error_reply('NO')", "syntax error"} {
 		if answer, err := run(script, []string{"counter"}); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("%s: %v %v", script, answer, err)
 		}
 	}
-	if newest, err := redisfence.Newest(ctx, s.eval, "mark"); err != nil || newest != fencetest.Exclusive(5, sequence-1) { // the last one was not compiled
+	if newest, err := redisfence.Newest(ctx, s.eval, "mark"); err != nil || newest != done {
 		t.Errorf("the mark is %v (%v)", newest, err)
 	}
-	fencetest.Refused(t, redisfence.Check(ctx, s.eval, "mark", fencetest.Exclusive(4, 1)), fencetest.Exclusive(4, 1), fencetest.Exclusive(5, sequence-1))
+	fencetest.Refused(t, redisfence.Check(ctx, s.eval, "mark", fencetest.Exclusive(4, 1)), fencetest.Exclusive(4, 1), done)
 	if err := redisfence.Check(ctx, s.eval, "mark", fencetest.Exclusive(6, 1)); err != nil {
 		t.Error(err)
 	}
@@ -155,6 +156,60 @@ func TestRun(t *testing.T) {
 	if err := redisfence.Check(ctx, s.eval, "list", fencetest.Exclusive(99, 1)); err == nil {
 		t.Error("a list was taken for a mark")
 	}
+}
+
+// TestFailedWriteIsNotDone: its stamp may be used again, by nobody who is older. What it wrote before it failed remains.
+func TestFailedWriteIsNotDone(t *testing.T) {
+	s := startServer(t, false)
+	ctx := t.Context()
+	const mark, half = "mark", "redis.call('INCR', KEYS[1]); return redis.call('INCR', KEYS[2])"
+	run := func(stamp fence.Stamp) error {
+		_, err := redisfence.Run(ctx, s.eval, mark, stamp, half, []string{"runs", "counter"})
+		return err
+	}
+	newest := func(want fence.Stamp) {
+		t.Helper()
+		if seen, err := redisfence.Newest(ctx, s.eval, mark); err != nil || seen != want {
+			t.Errorf("the mark is %v (%v), want %v", seen, err, want)
+		}
+	}
+	if err := redisfence.Set(ctx, s.eval, mark, fencetest.Exclusive(4, 1), "counter", "text"); err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	for _, stamp := range []fence.Stamp{fencetest.Exclusive(5, 1), fencetest.Exclusive(50, 1), fencetest.Exclusive(50, 2)} {
+		for range 2 {
+			runs++
+			if err := run(stamp); err == nil || errors.Is(err, fence.ErrStale) {
+				t.Errorf("a write with stamp %v that fails: %v", stamp, err)
+			}
+			newest(fence.Stamp{Token: stamp.Token})
+			fencetest.Refused(t, redisfence.Check(ctx, s.eval, mark, fencetest.Exclusive(4, 2)), fencetest.Exclusive(4, 2), fence.Stamp{Token: stamp.Token})
+		}
+	}
+	if n, err := s.client.Get(ctx, "runs").Int(); err != nil || n != runs {
+		t.Errorf("%d attempts have left %d halves (%v)", runs, n, err)
+	}
+	s.client.Del(ctx, "counter")
+	if err := run(fencetest.Exclusive(50, 1)); err != nil {
+		t.Errorf("trying again: %v", err)
+	}
+	newest(fencetest.Exclusive(50, 1))
+	var stale *fence.StaleError
+	if err := run(fencetest.Exclusive(50, 1)); !errors.As(err, &stale) || !stale.Repeated() {
+		t.Errorf("a write that was done: %v", err)
+	}
+	// The second of a hold fails: the first is still the newest that was done.
+	s.client.Set(ctx, "counter", "text", 0)
+	if err := run(fencetest.Exclusive(50, 2)); err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("a second write that fails: %v", err)
+	}
+	newest(fencetest.Exclusive(50, 1))
+	// A period of shared holders has no sequence to be told by: it has come.
+	if err := run(fencetest.Shared(60)); err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("a shared write that fails: %v", err)
+	}
+	fencetest.Refused(t, run(fencetest.Exclusive(60, 1)), fencetest.Exclusive(60, 1), fencetest.Shared(60))
 }
 
 // TestKilledServer: with an append-only file that is synced always, a server killed among writes

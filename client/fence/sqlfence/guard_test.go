@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"modernc.org/sqlite"
@@ -280,6 +281,99 @@ func TestUpdateAlone(t *testing.T) {
 		if err := inTx(db, nil, func(tx *sql.Tx) error { return guard.Update(t.Context(), tx, everything, exclusive(99, 1)) }); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("a key that is not unique: %v", err)
 		}
+	})
+}
+
+// between runs a function once, after the first statement that changes something.
+type between struct {
+	sqlfence.Runner
+	act func()
+}
+
+func (b *between) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	result, err := b.Runner.ExecContext(ctx, query, args...)
+	if act := b.act; act != nil {
+		b.act = nil
+		act()
+	}
+	return result, err
+}
+
+// TestSharedHoldersMakeOneRow: two of one shared period write different columns of a row that is not there yet. That the row
+// has come meanwhile, with the very stamp that is offered, does not mean that it was written as asked.
+func TestSharedHoldersMakeOneRow(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		db, guard := account(t, d)
+		if _, err := db.Exec("ALTER TABLE account ADD COLUMN other BIGINT DEFAULT 0 NOT NULL"); err != nil {
+			t.Fatal(err)
+		}
+		row := func(column string, balance int64) sqlfence.Row {
+			return sqlfence.Row{Table: "account", Key: []sqlfence.Column{{"id", 2}}, Set: []sqlfence.Column{{column, balance}}}
+		}
+		come := func() {
+			if err := inTx(db, nil, func(tx *sql.Tx) error { return guard.Put(t.Context(), tx, row("balance", 3), shared(7)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for round := range 2 { // the second time the row is there, and as it should be
+			if err := guard.Update(t.Context(), &between{db, come}, row("other", 5), shared(7)); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			var other, balance int64
+			if err := db.QueryRow("SELECT other, balance FROM account WHERE id = 2").Scan(&other, &balance); err != nil || other != 5 || balance != 3 {
+				t.Errorf("round %d: both writes were confirmed, and the row has %d, %d: %v", round, other, balance, err)
+			}
+			come = nil
+		}
+	})
+}
+
+// TestLateCommitIsSeen: an old holder has written, and commits when the next one is at work already. Who takes the row's mark
+// before reading sees what was written.
+func TestLateCommitIsSeen(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		db, guard := account(t, d)
+		row := sqlfence.Row{Table: "account", Key: []sqlfence.Column{{"id", 1}}}
+		update := func(tx *sql.Tx, balance int64, stamp fence.Stamp) error {
+			written := row
+			written.Set = []sqlfence.Column{{"balance", balance}}
+			return guard.Update(t.Context(), tx, written, stamp)
+		}
+		old, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer old.Rollback()
+		if err := update(old, 50, exclusive(33, 1)); err != nil {
+			t.Fatal(err)
+		}
+		begins, next := make(chan bool), make(chan error, 1)
+		go func() {
+			close(begins)
+			next <- inTx(db, nil, func(tx *sql.Tx) error {
+				if err := guard.Update(t.Context(), tx, row, exclusive(41, 1)); err != nil {
+					return err
+				}
+				var balance int64
+				if err := tx.QueryRow("SELECT balance FROM account WHERE id = 1").Scan(&balance); err != nil {
+					return err
+				}
+				return update(tx, balance+10, exclusive(41, 2))
+			})
+		}()
+		<-begins
+		select {
+		case err := <-next:
+			t.Fatalf("it did not wait for the old holder's transaction: %v", err)
+		case <-time.After(100 * time.Millisecond): // the database's time is real
+		}
+		if err := old.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-next; err != nil {
+			t.Fatal(err)
+		}
+		wantBalance(t, db, 60)
 	})
 }
 

@@ -32,6 +32,11 @@ type row struct {
 // Update writes the row if the stamp is allowed by what it carries, and the stamp with it, in one statement: alone or
 // in a transaction. It returns a *fence.StaleError when the stamp is refused, and an error that matches sql.ErrNoRows
 // when there is no such row.
+//
+// What it writes is protected, not how that was worked out: a value computed from an earlier read overwrites what the last
+// holder committed between the two. So have every writer Check first, and read after that in the same transaction. Or
+// Update the row without Set, which moves its mark on and locks it, read it in the same transaction, and write with the
+// next stamp.
 func (g *Guard) Update(ctx context.Context, db Runner, r Row, stamp fence.Stamp) error {
 	if err := stamp.Validate(); err != nil {
 		return err
@@ -93,7 +98,7 @@ func (g *Guard) write(ctx context.Context, db Runner, r row, stamp fence.Stamp) 
 	read := g.dialect.statement("SELECT ", g.token, ", ", g.sequence, " FROM ", r.table, " WHERE ")
 	read.add(r.where...)
 	read.add(g.dialect.locking())
-	for range attempts {
+	for attempt := range attempts {
 		result, err := update.exec(ctx, db)
 		if err != nil {
 			return err
@@ -116,9 +121,10 @@ func (g *Guard) write(ctx context.Context, db Runner, r row, stamp fence.Stamp) 
 		if err := stamp.Allowed(newest); err != nil {
 			return err
 		}
-		// MySQL does not count a row that was as it should be already, which can be with a shared stamp. Otherwise the row
-		// has come since the UPDATE.
-		if stamp == newest {
+		// Allowed, and yet nothing was changed: the row has come since the UPDATE, perhaps with this very stamp from another
+		// of the same shared period. Unless it is MySQL, which does not count a row that is as it should be already: there a
+		// second UPDATE, which has met the row, tells. A mark is nothing but its stamp.
+		if stamp == newest && (len(r.set) == 0 || g.dialect == MySQL && attempt > 0) {
 			return nil
 		}
 	}
