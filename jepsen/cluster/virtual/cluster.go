@@ -36,6 +36,8 @@ type Cluster struct {
 	hosts []*host
 	logs  []*log
 
+	endings sync.WaitGroup // of nodes that ended themselves
+
 	mu    sync.Mutex // guards what follows, and is never held while virtual time passes
 	alive []*server.Node
 	cuts  map[way]int // by how many faults
@@ -67,7 +69,7 @@ func New(t *testing.T, options Options) *Cluster {
 			// The log is cut all the time, so that followers that were away get a snapshot.
 			config.Snapshots = replica.SnapshotPolicy{Interval: 5 * time.Second, Threshold: 300, Trailing: 200}
 			config.Logger = hclog.New(&hclog.LoggerOptions{Name: c.nodeName(i), Level: hclog.Info, Output: c.logs[i]})
-			config.Fatal = func(reason error) { _, _ = fmt.Fprintf(c.logs[i], "fatal: %v\n", reason) }
+			config.Fatal = func(reason error) { c.failed(i, reason) }
 		},
 	})
 	for i := range c.alive {
@@ -121,10 +123,24 @@ func (c *Cluster) node(i int) *server.Node {
 	return c.alive[i]
 }
 
-func (c *Cluster) setNode(i int, n *server.Node) {
+// take has the node not count as running any more, and gives it if it did.
+func (c *Cluster) take(i int) *server.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.alive[i] = n
+	n := c.alive[i]
+	c.alive[i] = nil
+	return n
+}
+
+// failed is a node's Fatal: a process would exit in it. It may be called from within what a crash waits for.
+func (c *Cluster) failed(i int, reason error) {
+	_, _ = fmt.Fprintf(c.logs[i], "fatal: %v\n", reason)
+	c.endings.Go(func() {
+		if n := c.take(i); n != nil {
+			c.test.Network.Crash(c.nodeName(i))
+			n.Crash()
+		}
+	})
 }
 
 // Leader implements cluster.Cluster.
@@ -173,27 +189,42 @@ var (
 	errRunning    = errors.New("the node runs")
 )
 
-// Kill implements cluster.Cluster.
+// Kill implements cluster.Cluster. What the node has written is kept, synced or not.
 func (c *Cluster) Kill(node int) error {
-	if c.node(node) == nil {
+	if c.take(node) == nil {
 		return errNotRunning
 	}
-	c.setNode(node, nil)
 	c.test.Crash(node)
 	return nil
 }
 
+// Stop implements cluster.Cluster.
+func (c *Cluster) Stop(node int) error {
+	n := c.take(node)
+	if n == nil {
+		return errNotRunning
+	}
+	return n.Stop(context.Background())
+}
+
 // Start implements cluster.Cluster.
 func (c *Cluster) Start(node int) error {
+	c.endings.Wait()
 	if c.node(node) != nil {
-		return errRunning
+		return nil
 	}
+	c.test.Crash(node) // what is left of a node that ended itself or was stopped: its network's life ends
 	if err := c.test.TryStart(node); err != nil {
 		return err
 	}
-	c.setNode(node, c.test.Node(node))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alive[node] = c.test.Node(node)
 	return nil
 }
+
+// Runs implements cluster.Cluster.
+func (c *Cluster) Runs(node int) bool { return c.node(node) != nil }
 
 // Pause implements cluster.Cluster.
 func (c *Cluster) Pause(int) error { return cluster.ErrUnsupported }
@@ -358,10 +389,10 @@ func (c *Cluster) Close() error {
 		_ = c.ResumeClient(i)
 	}
 	_ = c.Heal()
+	c.endings.Wait()
 	for i := range c.nodes {
-		if c.node(i) != nil {
-			_ = c.Kill(i)
-		}
+		c.take(i)
+		c.test.Crash(i)
 	}
 	c.test.Close()
 	return nil
