@@ -55,7 +55,7 @@ type host struct {
 var _ cluster.Cluster = (*Cluster)(nil)
 
 // New starts the nodes. It must be called in the bubble, as everything else.
-func New(t *testing.T, options Options) *Cluster {
+func New(t testing.TB, options Options) *Cluster {
 	c := &Cluster{
 		began: time.Now(), nodes: options.Nodes, dir: options.Dir,
 		alive: make([]*server.Node, options.Nodes), cuts: map[way]int{}, slow: map[way]bool{},
@@ -346,7 +346,9 @@ func (c *Cluster) Wipe(node int) error {
 	return os.RemoveAll(c.test.Dir(node))
 }
 
-// Damage implements cluster.Cluster: it flips bits in, or cuts the end off, one of the node's files.
+// Damage implements cluster.Cluster: it flips bits in, or cuts the end off, one of the node's files. No bits are flipped in the
+// log's database: bbolt leaves a goroutine behind when it finds keys out of order, which no bubble allows; real processes
+// get that.
 func (c *Cluster) Damage(node int, seed uint64) error {
 	if c.node(node) != nil {
 		return errRunning
@@ -370,7 +372,7 @@ func (c *Cluster) Damage(node int, seed uint64) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if random.IntN(2) == 0 {
+	if random.IntN(2) == 0 || filepath.Ext(path) == ".db" {
 		data = data[:random.IntN(len(data))]
 	} else {
 		for range 1 + random.IntN(8) {
