@@ -196,11 +196,13 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 			// The server may have been quicker to end the session than we the call.
 			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
 		}
-		if !s.over() || ctx.Err() != nil {
+		if ctx.Err() != nil || !s.over() && !errors.Is(err, transport.ErrFinished) {
 			return nil, err
 		}
-		// The session was lost while we waited in it: wait again in a new one. The
-		// pause keeps a server that loses sessions at once from being hammered (D11).
+		// The session was lost while we waited in it: wait again in a new one. Or the
+		// request is finished without our doing: we were cut off for longer than its
+		// wait was kept for us, or than its maximum hold lasted; ask under a new number.
+		// The pause keeps a server that does so at once from being hammered (D11).
 		if err := sleep(ctx, jitter(callSpacing)); err != nil {
 			return nil, err
 		}
@@ -262,8 +264,8 @@ func refused(err error) bool {
 	return errors.As(err, &refusal) && refusal.Applied == transport.AppliedNo && !errors.Is(err, ErrUnavailable)
 }
 
-// granted makes the Lock, unless the session was lost while the answer was under
-// way: then so is the grant.
+// granted makes the Lock, unless the session was lost, or the maximum hold was over,
+// while the answer was under way: then so is the grant.
 func (s *session) granted(ctx context.Context, step *step, request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
 	lock := newLock(ctx, s, step, request, answer.body.Locks)
 	for _, wanted := range request.Locks {
@@ -278,11 +280,16 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 	if s.ended != nil {
 		return nil, s.ended
 	}
+	if answer.body.HoldMS != nil {
+		until := answer.sent + safely(duration(*answer.body.HoldMS))
+		if s.client.now() >= until {
+			s.finishLocked(request.Request)
+			return nil, transport.NewError(transport.ErrFinished, "its maximum hold was over before the answer came")
+		}
+		lock.boundLocked(until)
+	}
 	s.unfinished[request.Request] = lock
 	lock.watchLoss(s.client.hooks.Lost)
-	if answer.body.HoldMS != nil {
-		lock.boundLocked(answer.sent + safely(duration(*answer.body.HoldMS)))
-	}
 	return lock, nil
 }
 

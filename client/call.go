@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -55,6 +56,8 @@ type none struct{}
 type answer[Resp any] struct {
 	body Resp
 	sent time.Duration // on the lease clock, before the attempt that was answered
+	// index is that of the log entry that the answer reflects.
+	index uint64
 	// uncertain says that an earlier attempt may have had its effect already.
 	uncertain bool
 }
@@ -89,7 +92,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		var received Resp // a fresh one: an answer cut short must leave nothing behind
 		began := time.Now()
 		result.sent = c.now()
-		err := c.attempt(ctx, up, target, spec, body, &received)
+		index, err := c.attempt(ctx, up, target, spec, body, &received)
 		if c.hooks.Attempt != nil {
 			c.hooks.Attempt(Attempt{Path: spec.path, Endpoint: target.url, Took: time.Since(began), Err: err})
 		}
@@ -97,7 +100,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, spec call, request *Req) 
 		if verdict.served {
 			c.calls.succeeded()
 			c.renewals.succeeded()
-			result.body = received
+			result.body, result.index = received, index
 			return result, err
 		}
 		if ctx.Err() != nil && verdict.silent {
@@ -189,8 +192,8 @@ func encode[Req any](request *Req) ([]byte, error) {
 }
 
 // attempt sends the call to one node and reads its whole answer, so that the
-// connection can be used again (D12).
-func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body []byte, into any) error {
+// connection can be used again (D12). The index is what the answer reflects.
+func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body []byte, into any) (index uint64, err error) {
 	// A node that hangs with its sockets open must cost a renewal no more than a
 	// part of its lease (A10). A quarter leaves time for two more attempts after
 	// the one that begins at a third.
@@ -205,26 +208,27 @@ func (c *Client) attempt(ctx, up context.Context, target *node, spec call, body 
 	}
 	request, err := c.request(ctx, target, spec, body)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("sending to %s: %w", target.url, err)
+		return 0, fmt.Errorf("sending to %s: %w", target.url, err)
 	}
 	defer response.Body.Close()
 	c.answeredBy(response.Header.Get(transport.HeaderCluster))
 	c.nodes.leads(response.Header.Get(transport.HeaderLeader))
 	if response.StatusCode/100 != 2 {
-		return transport.ReadError(response)
+		return 0, transport.ReadError(response)
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", target.url, err)
+		return 0, fmt.Errorf("reading the answer of %s: %w", target.url, err)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", target.url, err)
+		return 0, fmt.Errorf("reading the answer of %s: %w", target.url, err)
 	}
-	return nil
+	index, _ = strconv.ParseUint(response.Header.Get(transport.HeaderIndex), 10, 64) // 0 of one that says nothing
+	return index, nil
 }
 
 // request makes the request of one attempt.

@@ -113,7 +113,14 @@ type LocksQuery struct {
 
 // GetLock reads one lock; a free one has no holders.
 func (c Calls) GetLock(ctx context.Context, name string) (transport.LockResponse, error) {
-	return get[transport.LockResponse](ctx, c.client, "/v1/lock", url.Values{"name": {name}})
+	spec := getLock(name)
+	spec.patience = patience
+	answer, err := do[none, transport.LockResponse](ctx, c.client, spec, nil)
+	return answer.body, err
+}
+
+func getLock(name string) call {
+	return call{method: http.MethodGet, path: "/v1/lock", query: url.Values{"name": {name}}, repeatable: true}
 }
 
 // ListLocks reads one page of the locks that are held or waited for.

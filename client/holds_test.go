@@ -235,3 +235,39 @@ func TestForcedOutIsTold(t *testing.T) {
 		}
 	})
 }
+
+// TestGrantThatEndedUnheardOf cuts a client off while it is granted a lock with a maximum, until that is over: it is granted
+// the lock anew, and does not hear that its request is finished.
+func TestGrantThatEndedUnheardOf(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		holder, k := connect(t, c, "holder"), connect(t, c, "cut", client.WithTTL(20*time.Second))
+		defer holder.close()
+		defer k.close()
+		ctx := context.Background()
+		held, err := holder.Acquire(ctx, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *client.Lock)
+		go func() {
+			l, err := k.Acquire(ctx, "x", client.MaxHold(time.Second))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		time.Sleep(time.Second)
+		c.Network.Isolate("cut")
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if ended := lockState(t, c, "x").History; len(ended) == 0 || ended[0].Ended != transport.EndedMaxHold {
+			t.Fatalf("it was to be granted and to end meanwhile: %+v", ended)
+		}
+		c.Network.HealAll()
+		if l := <-got; l != nil && !l.Held() {
+			t.Error(l.Err())
+		}
+	})
+}

@@ -44,10 +44,12 @@ func TestRandomRuns(t *testing.T) {
 		seed := first + uint64(i)
 		synctest.Test(t, func(t *testing.T) {
 			r := &randomRun{t: t, random: rand.New(rand.NewPCG(seed, 0)), granted: map[hold]time.Time{}}
+			defer func() {
+				if total.add(r.tally); t.Failed() {
+					t.Errorf("repeat it with -run TestRandomRuns -runs 1 -seed %d", seed)
+				}
+			}()
 			r.run(seed)
-			if total.add(r.tally); t.Failed() {
-				t.Errorf("repeat it with -run TestRandomRuns -runs 1 -seed %d", seed)
-			}
 		})
 		if t.Failed() {
 			return
@@ -263,7 +265,11 @@ func (r *randomRun) fault() {
 	c, network := r.cluster, r.cluster.Network
 	who, node := r.n(len(r.clients)), r.n(c.Size())
 	if r.one(2) {
-		node = c.Leader()
+		for i := range c.Size() { // not c.Leader, which would wait for one
+			if n := c.Node(i); n != nil && n.Leads() {
+				node = i
+			}
+		}
 	}
 	host, name := fmt.Sprintf("client%d", who), c.Name(node)
 	r.tally.Faults++

@@ -90,6 +90,16 @@ func (x tasks) several(n int) {
 	}
 }
 
+// tangle has each of n tasks hold a lock and wait for that of the one before, and for one lock that all want.
+func (x tasks) tangle(n int) {
+	x.chain(n)
+	x.ask(OK, "holder", "hot", 0)
+	for i := range n {
+		x.ask(Queued, fmt.Sprint("t", i+1), "hot", MaxWait)
+	}
+	x.ask(OK, "new", "mine", 0)
+}
+
 // deadlockCosts are the situations in which a check is measured: how they come about with n tasks, the request, its answer,
 // and how many steps it may take for n tasks; a check that would take more than its bound gives up, and the request waits.
 var deadlockCosts = []struct {
@@ -106,11 +116,13 @@ var deadlockCosts = []struct {
 	{"hot-queue-closed", 9900, tasks.hotQueue, "holder", "own/2", Deadlock, linear(2)},
 	{"chain", 10_000, tasks.chainAndNew, "new", "c/%d", Queued, linear(3)},
 	{"chain-closed", 2000, tasks.chain, "t0", "c/%d", Deadlock, linear(7)},
+	{"chain-closed-longest", 3300, tasks.chain, "t0", "c/%d", Deadlock, linear(7)},
 	{"chain-semaphore", 2000, func(x tasks, n int) {
 		x.chain(n)
 		x.ask(OK, fmt.Sprint("t", n), "s:shared:2", 0)
 		x.ask(OK, "idle", "s:shared:2", 0)
 	}, "t0", "s:shared:2", Queued, linear(7)},
+	{"tangle", 10_000, tasks.tangle, "new", "hot", Queued, func(int) int { return deadlockSteps + 5 }},
 	{"share-closed", 3000, tasks.share, "t4", "r/0", Deadlock, linear(7)},
 	{"permits-closed", 2000, tasks.permits, "t1", "p/%d:shared:2", Deadlock, linear(10)},
 	{"several-closed", 1800, tasks.several, "t0", "z/%d", Deadlock, linear(12)},

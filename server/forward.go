@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pawl-lock/pawl/fsm"
@@ -58,13 +59,16 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 	}
 	whole, letGo := n.whileServing(c)
 	defer letGo()
-	if c.reads {
+	switch {
+	case c.reads:
 		// Nothing is lost when a read is given up, so a leader that was just cut off is not waited for (D01). A change is:
 		// whoever gives that up knows nothing.
 		limited, cancel := context.WithDeadline(whole, began.Add(passedReadLimit))
 		defer cancel()
 		whole = limited
-	} else {
+	case strings.HasPrefix(c.request.URL.Path, "/v1/cluster/"):
+		// Who hands over tells of it when another leads.
+	default:
 		limited, letGo := n.untilFollowed(whole, name, c.standIn != nil)
 		defer letGo()
 		whole = limited

@@ -87,7 +87,7 @@ func TestKeylessWaitersKeepTheirOrderThroughFailover(t *testing.T) {
 	}
 }
 
-// The node that was asked vanishes, as leader or as follower, with its callers or cut off from all others. Nobody can be told
+// A01: the node that was asked vanishes, as leader or as follower, with its callers or cut off from all others. Nobody can be told
 // of what they are granted, so they are taken out of the queue, and who lives is granted long before their TTL.
 func TestWaitsOfANodeThatVanished(t *testing.T) {
 	const count, ttl = 10, 5 * time.Minute
@@ -157,7 +157,7 @@ func TestWaitsOfANodeThatVanished(t *testing.T) {
 	}
 }
 
-// The lock becomes free before the new leader has lost its patience: what was granted to nobody meanwhile is taken back.
+// A01: the lock becomes free before the new leader has lost its patience: what was granted to nobody meanwhile is taken back.
 func TestGrantsToNobodyAreTakenBack(t *testing.T) {
 	inVirtualTime(t, pawltest.Options{}, func(t *testing.T, w *world) {
 		const count = 10
@@ -199,7 +199,7 @@ func TestGrantsToNobodyAreTakenBack(t *testing.T) {
 func TestKeylessExclusionThroughFaults(t *testing.T) {
 	for seed := range uint64(fewer(2)) {
 		inVirtualTime(t, pawltest.Options{Seed: seed + 1}, func(t *testing.T, w *world) {
-			const locks, each, lasts = 4, 6, 2 * time.Minute
+			const locks, each, lasts = 4, 6, time.Minute
 			r := &referee{tenures: map[string][]tenure{}}
 			ctx, end := context.WithTimeout(w.ctx, lasts)
 			defer end()
@@ -262,7 +262,7 @@ func TestKeylessExclusionThroughFaults(t *testing.T) {
 				}
 			}
 			running.Wait()
-			if grants := r.judge(t); grants < 100 {
+			if grants := r.judge(t); grants < 30 {
 				t.Errorf("only %d grants", grants)
 			} else {
 				t.Log(grants, "grants")

@@ -40,8 +40,12 @@ type Cluster interface {
 	// Logs gives what the nodes have logged, for the checks that look for panics and races.
 	Logs() map[string]string
 
+	// Kill ends a node without good-byes, Stop as an operator would; Start starts it unless it runs. Runs says whether it
+	// does: a node that ended itself, because its disk failed or its data is damaged, does not.
 	Kill(node int) error
+	Stop(node int) error
 	Start(node int) error
+	Runs(node int) bool
 	Pause(node int) error
 	Resume(node int) error
 	PauseClient(client int) error

@@ -32,7 +32,14 @@ const (
 	Write    = "write"
 	Transfer = "transfer"
 	Look     = "look"  // a read of a lock: who holds it
-	Final    = "final" // a read in the phase after all faults were healed
+	Queue    = "queue"  // asks for a lock and comes back with a place in its queue
+	Cancel   = "cancel" // gives a numbered request back
+	Open     = "open"   // opens a session
+	Close    = "close"  // closes it
+	Add      = "add"    // of Value to a set
+	Final    = "final"  // a read in the phase after all faults were healed
+	Digest   = "digest" // of a node's state: Node, Log, Note
+	Heal     = "heal"   // Info of the nemesis: from here on there are no faults
 	Fault    = "fault" // Info of the nemesis: Note says which; Begin or End in Value
 )
 
@@ -59,6 +66,7 @@ type Op struct {
 	Sequence uint64        `json:"sequence,omitempty"`
 	Value    int64         `json:"value,omitempty"` // of the register
 	Previous int64         `json:"previous,omitempty"`
+	Values   []int64       `json:"values,omitempty"` // of a set, or of all accounts
 	Lease    time.Duration `json:"lease,omitempty"` // until when the holder may believe to hold it, like Time
 	Log      uint64        `json:"log,omitempty"`   // Raft index that the answer reflects
 	Node     string        `json:"node,omitempty"`
