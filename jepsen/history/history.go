@@ -37,6 +37,7 @@ const (
 	Open     = "open"   // opens a session
 	Close    = "close"  // closes it
 	Add      = "add"    // of Value to a set
+	Force    = "force"  // an operator takes a lock away; Lock "" stands for all
 	Final    = "final"  // a read in the phase after all faults were healed
 	Digest   = "digest" // of a node's state: Node, Log, Note
 	Heal     = "heal"   // Info of the nemesis: from here on there are no faults
