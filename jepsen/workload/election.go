@@ -62,6 +62,8 @@ func (w election) handOver(ctx context.Context, h *hold, won *client.Leadership)
 	defer cancel()
 	err := won.HandOver(limited, op.Note[len("to "):])
 	if h.lock.Held() { // nobody was there to hand over to
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
 		err = won.Resign(limited)
 	}
 	<-h.recorded

@@ -50,11 +50,10 @@ func (w fair) round(ctx context.Context, s *session) bool {
 	answer, err := e.send(ctx, e.anyNode(), "/v1/acquire", time.Second, transport.AcquireRequest{
 		Locks: []transport.LockRequest{{Name: op.Lock}}, Session: s.id, Request: s.last, WaitMS: 1}, &got)
 	e.point(ctx)
-	var refusal *transport.Error
 	switch {
-	case errors.As(err, &refusal) && refusal.Applied == transport.AppliedNo:
+	case refused(err):
 		e.end(op, history.Fail, goneOr(err))
-		return refusal.Code != transport.ErrSessionGone
+		return !errors.Is(err, transport.ErrSessionGone)
 	case err != nil:
 		e.end(op, history.Info, err)
 		return false // closing the session takes it out of the queue, if it is there

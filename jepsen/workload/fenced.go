@@ -37,11 +37,9 @@ func (w fenced) Client(ctx context.Context, e *Env) {
 		if !ok {
 			return
 		}
-		h.work(ctx, most)
-		if !h.holds() {
+		if !h.prepare(ctx) {
 			return
 		}
-		e.point(ctx) // between the last look at the lock and the write: nothing but the stamp helps here
 		op := history.Op{F: history.Write, Previous: last(rows[0]), Value: e.value()}
 		s.write(ctx, op, [][]int64{{op.Value}})
 	})
@@ -175,11 +173,9 @@ func (w lockset) Client(ctx context.Context, e *Env) {
 		if err != nil || len(rows[0]) >= mostElements {
 			return
 		}
-		h.work(ctx, most)
-		if !h.holds() {
+		if !h.prepare(ctx) {
 			return
 		}
-		e.point(ctx)
 		value := e.value()
 		s.write(ctx, history.Op{F: history.Add, Value: value}, [][]int64{append(rows[0], value)})
 	})

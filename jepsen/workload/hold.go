@@ -162,6 +162,24 @@ func (h *hold) work(ctx context.Context, most time.Duration) {
 	}
 }
 
+// prepare passes time between a read and the write that follows from it, and says whether to write at all. Every other time the
+// program is careless and does not ask whether it still holds the lock. A careful one asks, and is then still on its way to the
+// write for a moment: nothing but the stamp helps against a pause there.
+func (h *hold) prepare(ctx context.Context) bool {
+	e := h.e
+	if e.one(2) {
+		_ = e.Sleep(ctx, e.between(0, most))
+	} else {
+		h.work(ctx, most)
+		if !h.holds() {
+			return false
+		}
+		_ = e.Sleep(ctx, e.between(0, most/10))
+	}
+	e.point(ctx)
+	return ctx.Err() == nil
+}
+
 // release records the release of a hold that was not lost.
 func (h *hold) release(ctx context.Context) {
 	e := h.e

@@ -103,7 +103,7 @@ func (w requests) send(ctx context.Context, e *Env, s *session, f, lock string, 
 	op = e.begin(op)
 	var err error
 	var a answer
-	node := e.anyNode()
+	node, sent := e.anyNode(), e.Now()
 	done := true
 	switch f {
 	case history.Acquire:
@@ -113,7 +113,7 @@ func (w requests) send(ctx context.Context, e *Env, s *session, f, lock string, 
 		if err == nil && !got.Granted {
 			op.Note, done = "queued", false
 		} else if err == nil {
-			op.Token = uint64(got.Locks[0].Token)
+			op.Token, op.Lease = uint64(got.Locks[0].Token), lease(sent, got.LeaseMS)
 			if got.Replayed {
 				op.Note = "replayed"
 			}
@@ -133,8 +133,10 @@ func (w requests) send(ctx context.Context, e *Env, s *session, f, lock string, 
 		e.end(op, history.Fail, nil) // in its place in the queue, and not granted by this message
 	case err == nil:
 		e.end(op, history.OK, nil)
-	case errors.As(err, &refusal) && refusal.Applied == transport.AppliedNo:
+	case errors.As(err, &refusal) && refused(err):
 		e.end(op, history.Fail, refusal.Code)
+	case refused(err):
+		e.end(op, history.Fail, err)
 	default:
 		e.end(op, history.Info, err)
 	}

@@ -100,7 +100,10 @@ func (s *session) renew(ctx context.Context) bool {
 	}
 }
 
-var errSessionGone = errors.New("session_gone")
+var (
+	errSessionGone = errors.New("session_gone")
+	errCancelled   = errors.New("cancelled")
+)
 
 func goneOr(err error) error {
 	if errors.Is(err, transport.ErrSessionGone) {
@@ -148,8 +151,7 @@ func (s *session) await(ctx context.Context, op history.Op, most time.Duration) 
 			break
 		}
 	}
-	var refusal *transport.Error
-	if errors.As(err, &refusal) && refusal.Applied == transport.AppliedNo && !errors.Is(err, client.ErrUnavailable) {
+	if refused(err) && !errors.Is(err, client.ErrUnavailable) {
 		e.end(op, history.Fail, goneOr(err))
 		return nil
 	}
@@ -157,7 +159,7 @@ func (s *session) await(ctx context.Context, op history.Op, most time.Duration) 
 	defer cancel()
 	_, gone := s.calls.Cancel(limited, transport.CancelRequest{Session: s.id, Request: op.Request}, "")
 	if gone == nil || errors.Is(gone, transport.ErrSessionGone) {
-		e.end(op, history.Fail, fmt.Errorf("cancelled: %w", goneOr(errors.Join(err, gone))))
+		e.end(op, history.Fail, errors.Join(errCancelled, goneOr(errors.Join(err, gone))))
 		return nil
 	}
 	e.end(op, history.Info, gone)

@@ -42,11 +42,9 @@ func (w several) Client(ctx context.Context, e *Env) {
 		if err != nil {
 			return
 		}
-		h.work(ctx, most)
-		if !h.holds() {
+		if !h.prepare(ctx) {
 			return
 		}
-		e.point(ctx)
 		amount := int64(1 + e.Rand.IntN(10))
 		changed := [][]int64{{last(rows[0]) - amount}, {last(rows[1]) + amount}}
 		if names[0] != from {
@@ -58,6 +56,7 @@ func (w several) Client(ctx context.Context, e *Env) {
 
 // balances records what all accounts have.
 func (h *hold) balances(ctx context.Context) {
+	h.work(ctx, most/4)
 	names := several{}.Locks()
 	s := h.stamps(false, names...)
 	op := history.Op{F: history.Read}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -61,4 +63,14 @@ func (e *Env) send(ctx context.Context, url, path string, wait time.Duration, re
 		return a, fmt.Errorf("reading the answer: %w", err)
 	}
 	return a, nil
+}
+
+// refused says whether a message was surely not applied, and never will be.
+func refused(err error) bool {
+	var refusal *transport.Error
+	if errors.As(err, &refusal) {
+		return refusal.Applied == transport.AppliedNo
+	}
+	var connection *net.OpError // one that was never made carried nothing
+	return errors.As(err, &connection) && connection.Op == "dial"
 }

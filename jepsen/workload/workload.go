@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,6 +140,6 @@ func some(e *Env, names []string, count int) []string {
 
 // short is an error as a history shows it.
 func short(err error) string {
-	text := err.Error()
+	text := strings.ReplaceAll(err.Error(), "\n", ": ")
 	return text[:min(len(text), 200)]
 }

@@ -51,7 +51,7 @@ func runCommand(code *int) *cobra.Command {
 	f.StringVar(&spec.Workload, "workload", "mutex", "what clients do")
 	f.StringVar(&spec.Fault, "fault", "mixed", "what goes wrong")
 	f.DurationVar(&spec.Time, "time", 10*time.Minute, "how long there are faults, on the cluster's clock")
-	f.Float64Var(&spec.Rate, "rate", 0.5, "rounds of each client in a second")
+	f.Float64Var(&spec.Rate, "rate", 1, "rounds of each client in a second")
 	f.Uint64Var(&spec.Seed, "seed", 1, "seed of the first run")
 	f.IntVar(&spec.Nodes, "nodes", 3, "nodes")
 	f.IntVar(&spec.Clients, "clients", 5, "clients")
