@@ -31,12 +31,13 @@ const (
 	Read     = "read" // of the register
 	Write    = "write"
 	Transfer = "transfer"
-	Look     = "look"  // a read of a lock: who holds it
+	Look     = "look"   // a read of a lock: who holds it
 	Queue    = "queue"  // asks for a lock and comes back with a place in its queue
 	Cancel   = "cancel" // gives a numbered request back
 	Open     = "open"   // opens a session
 	Close    = "close"  // closes it
 	Add      = "add"    // of Value to a set
+	Force    = "force"  // an operator takes a lock away; Lock "" stands for all
 	Final    = "final"  // a read in the phase after all faults were healed
 	Digest   = "digest" // of a node's state: Node, Log, Note
 	Heal     = "heal"   // Info of the nemesis: from here on there are no faults
@@ -67,8 +68,8 @@ type Op struct {
 	Value    int64         `json:"value,omitempty"` // of the register
 	Previous int64         `json:"previous,omitempty"`
 	Values   []int64       `json:"values,omitempty"` // of a set, or of all accounts
-	Lease    time.Duration `json:"lease,omitempty"` // until when the holder may believe to hold it, like Time
-	Log      uint64        `json:"log,omitempty"`   // Raft index that the answer reflects
+	Lease    time.Duration `json:"lease,omitempty"`  // until when the holder may believe to hold it, like Time
+	Log      uint64        `json:"log,omitempty"`    // Raft index that the answer reflects
 	Node     string        `json:"node,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Note     string        `json:"note,omitempty"`
