@@ -39,7 +39,8 @@ func TestDocumentsExist(t *testing.T) {
 		}
 		for _, part := range strings.Split(string(content), "](")[1:] {
 			target, _, _ := strings.Cut(part, ")")
-			if strings.Contains(target, "://") || strings.HasPrefix(target, "#") {
+			target, _, _ = strings.Cut(target, "#")
+			if strings.Contains(target, "://") || target == "" {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(document), target)); err != nil {

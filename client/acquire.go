@@ -183,12 +183,15 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 		defer cancel()
 		ctx = bounded
 	}
+	leave := func() {}
 	for {
 		s, err := c.session(ctx)
 		if err != nil {
 			return nil, err
 		}
-		lock, err := s.acquire(ctx, step, *request, waits)
+		leave()
+		asked := *request
+		lock, err := s.acquire(ctx, step, &asked, waits)
 		if err == nil {
 			return lock, nil
 		}
@@ -196,7 +199,11 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 			// The server may have been quicker to end the session than we the call.
 			return nil, fmt.Errorf("%w: %w", ErrClosed, err)
 		}
-		if ctx.Err() != nil || !s.over() && !errors.Is(err, transport.ErrFinished) {
+		finished := errors.Is(err, transport.ErrFinished)
+		switch {
+		case ctx.Err() != nil && finished:
+			return nil, context.Cause(ctx)
+		case ctx.Err() != nil || !s.over() && !finished:
 			return nil, err
 		}
 		// The session was lost while we waited in it: wait again in a new one. Or the
@@ -206,12 +213,21 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 		if err := sleep(ctx, jitter(callSpacing)); err != nil {
 			return nil, err
 		}
+		// While the cluster has no leader its lease clock stands still, so that what we
+		// lost lives on there for a while: our wait must not stand in our own way.
+		leave = func() {
+			if s.unreached() {
+				bounded, cancel := context.WithTimeout(ctx, cancelTimeout)
+				defer cancel()
+				_ = s.cancel(bounded, asked.Request) // otherwise it ends with its session
+			}
+		}
 	}
 }
 
 // acquire asks under a new number until there is a final answer or ctx ends, and
-// leaves nothing behind when it fails.
-func (s *session) acquire(ctx context.Context, step *step, request transport.AcquireRequest, waits bool) (*Lock, error) {
+// leaves nothing behind when it fails. The request gets the number.
+func (s *session) acquire(ctx context.Context, step *step, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	request.Session = s.id
 	request.Request, request.Done = s.begin()
 	waiting, cancel := context.WithCancelCause(ctx)
@@ -224,12 +240,14 @@ func (s *session) acquire(ctx context.Context, step *step, request transport.Acq
 			request.WaitMS = spec.wait.Milliseconds()
 		}
 		began := time.Now()
-		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, &request)
+		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, request)
 		switch {
 		case err == nil && answer.body.Granted:
-			lock, err := s.granted(ctx, step, request, answer)
-			if errors.Is(err, transport.ErrInternal) {
-				s.takeBack(ctx, request.Request)
+			lock, err := s.granted(ctx, step, *request, answer)
+			if err != nil && !s.takeBack(ctx, request.Request) {
+				// The server may hold it still, for this very task: asking anew could be a
+				// deadlock with ourselves.
+				return nil, transport.NewError(transport.ErrUnknownOutcome, "what was granted too late could not be given back yet: %v", err)
 			}
 			return lock, err
 		case err == nil && !waits:
@@ -283,7 +301,6 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 	if answer.body.HoldMS != nil {
 		until := answer.sent + safely(duration(*answer.body.HoldMS))
 		if s.client.now() >= until {
-			s.finishLocked(request.Request)
 			return nil, transport.NewError(transport.ErrFinished, "its maximum hold was over before the answer came")
 		}
 		lock.boundLocked(until)
@@ -294,14 +311,17 @@ func (s *session) granted(ctx context.Context, step *step, request transport.Acq
 }
 
 // takeBack cancels a request whose caller has given up: also one that was granted
-// at this very moment (A02). It does not end with ctx, which has ended already.
-func (s *session) takeBack(ctx context.Context, number uint64) {
+// at this very moment (A02). It does not end with ctx, which has ended already. It
+// says whether nothing is left of the request; otherwise it is settled later.
+func (s *session) takeBack(ctx context.Context, number uint64) bool {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	if s.over() {
-		return // everything in it has ended, or will with its TTL
+		return true // everything in it has ended, or will with its TTL
 	}
 	if err := s.cancel(bounded, number); err != nil {
 		s.owe(debt{number: number})
+		return false
 	}
+	return true
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-lock/pawl/client"
@@ -18,12 +17,7 @@ import (
 // withCluster runs a test against three real nodes in virtual time.
 func withCluster(t *testing.T, test func(*testing.T, *pawltest.Cluster)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := pawltest.New(t, pawltest.Options{})
-		defer c.Close()
-		c.WaitReady()
-		test(t, c)
-	})
+	pawltest.Run(t, pawltest.Options{}, test)
 }
 
 // TestCancelAtTheMomentOfGrant cancels a waiter around the release of the holder. Either it has the lock, or an error and
@@ -278,11 +272,8 @@ type testClient struct {
 
 func connect(t *testing.T, c *pawltest.Cluster, host string, options ...client.Option) testClient {
 	t.Helper()
-	began := time.Now()
 	http := c.ClientAt(host)
-	options = append([]client.Option{
-		client.WithHTTPClient(http), client.WithOwner(host), client.WithClock(func() time.Duration { return time.Since(began) }),
-	}, options...)
+	options = append([]client.Option{client.WithHTTPClient(http), client.WithOwner(host), client.WithClock(c.Clock())}, options...)
 	k, err := client.New(c.URLs(), options...)
 	if err != nil {
 		t.Fatal(err)

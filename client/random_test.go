@@ -203,7 +203,9 @@ func (r *randomRun) work(ctx context.Context, k testClient) {
 			r.tally.Refused++
 			r.mu.Unlock()
 			if errors.Is(err, client.ErrDeadlock) || errors.Is(err, client.ErrInvalid) || errors.Is(err, transport.ErrFinished) || errors.Is(err, transport.ErrRequestMismatch) {
-				r.t.Errorf("an acquire ended with %v", err)
+				var problem *transport.Error
+				_ = errors.As(err, &problem)
+				r.t.Errorf("%v: an acquire ended with %v: %+v", time.Now().UTC(), err, problem)
 			}
 			r.pause(time.Millisecond, 200*time.Millisecond)
 		}

@@ -91,6 +91,14 @@ func (s *session) over() bool {
 	return s.ended != nil
 }
 
+// unreached says whether the session has ended because no node could be reached, so
+// that it may go on at the server.
+func (s *session) unreached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Is(s.ended, ReasonUnreachable)
+}
+
 // end ends the session and all its locks for the given reason. Once lost, always
 // lost: an answer that comes later changes nothing.
 func (s *session) end(reason error) {

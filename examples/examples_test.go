@@ -2,6 +2,7 @@
 package examples_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
@@ -146,6 +147,44 @@ func TestExamples(t *testing.T) {
 		}
 		if n := p.number(t, `SELECT count(*) FROM account WHERE fence_token > 0`); n != 3 {
 			t.Errorf("%d accounts were written with a stamp", n)
+		}
+	})
+
+	t.Run("election", func(t *testing.T) {
+		candidates := make(map[string]*exec.Cmd)
+		leading := make(chan string, 100)
+		for _, name := range []string{"ann", "ben", "cleo"} {
+			c := exec.Command(filepath.Join(p.dir, "election"), "--endpoints", p.pawl.Address, "--name", name, "--ttl", "1s")
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			candidates[name] = c
+			t.Cleanup(func() {
+				_ = c.Process.Kill()
+				_ = c.Wait()
+			})
+			go func() {
+				for lines := bufio.NewScanner(out); lines.Scan(); {
+					if who, leads := strings.CutSuffix(lines.Text(), ": leading"); leads {
+						leading <- who
+					}
+				}
+			}()
+		}
+		// One is killed, one is asked to go, the last one remains.
+		for _, signal := range []os.Signal{os.Kill, os.Interrupt, nil} {
+			select {
+			case who := <-leading:
+				if signal != nil {
+					_ = candidates[who].Process.Signal(signal)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("nobody leads")
+			}
 		}
 	})
 }

@@ -33,6 +33,7 @@ type smallWorld struct {
 	value    bool
 	raise    bool
 	pairs    bool // an entry may have two commands
+	late     bool // a command may come with the clock that ends something, which is not taken apart yet when it runs
 	requests int  // of a session at a time
 }
 
@@ -53,8 +54,8 @@ func smallWorlds() []smallWorld {
 		{name: "conversions", acquires: slices.Concat(exclusive[:1], shared, []string{"a:shared wait=1 task=t", "b wait=1 task=t"}), convert: true, requests: 2},
 		{
 			name:     "deadlocks",
-			acquires: slices.Concat(tasks, priority[:1], []string{"a:shared:2 wait=1 task=t", "b:shared:2 wait=1 task=t", "b wait=1 priority=1 task=t"}),
-			convert:  true, requests: 2,
+			acquires: slices.Concat(tasks, priority[:1], []string{"a:shared:2 wait=1 task=t", "b:shared:2 wait=1 task=t", "b wait=1 priority=1 task=t", "a max=50 task=t"}),
+			convert:  true, late: true, requests: 2,
 		},
 		{
 			name: "ends", acquires: slices.Concat(exclusive[1:2], shared[1:2], unclean),
@@ -190,7 +191,13 @@ func (w smallWorld) moves(s *State, sessions map[uint64]string) (moves []step) {
 			}
 		}
 	}
-	if d, found := s.due.Min(); found && w.times {
+	d, found := s.due.Min()
+	if found && w.late {
+		for _, c := range commands {
+			moves = append(moves, step{elapsed: d.at + 1 - s.clock, commands: []Command{c}})
+		}
+	}
+	if found && w.times {
 		// To the last moment of what ends next, when it must not have ended yet, and past it.
 		if s.clock < d.at {
 			moves = append(moves, step{elapsed: d.at - s.clock})
@@ -335,8 +342,9 @@ func (x *worldSearch) level(from, to int) bool {
 	var next atomic.Int64
 	next.Store(int64(from))
 	var workers sync.WaitGroup
+	before := x.nodes // which the workers add to
 	for range runtime.GOMAXPROCS(0) {
-		w := &worldWorker{worldSearch: x, nodes: x.nodes, parent: -2}
+		w := &worldWorker{worldSearch: x, nodes: before, parent: -2}
 		workers.Go(func() {
 			w.root = x.root()
 			for {

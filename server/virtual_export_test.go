@@ -63,6 +63,12 @@ func (n *Node) Clock() (clock uint64) {
 	return clock
 }
 
+// Due reports whether something in this node's state ends by itself some day, and whether the last entry left work over.
+func (n *Node) Due() (due, backlog bool) {
+	n.machine.Read(func(s *fsm.State) { due, backlog = s.Schedule().Due != ^uint64(0), s.Schedule().Backlog })
+	return due, backlog
+}
+
 // CutSnapshot makes a snapshot and cuts the log.
 func (n *Node) CutSnapshot(ctx context.Context) error { return n.replica.Snapshot(ctx) }
 

@@ -41,7 +41,7 @@ const (
 	Final    = "final"  // a read in the phase after all faults were healed
 	Digest   = "digest" // of a node's state: Node, Log, Note
 	Heal     = "heal"   // Info of the nemesis: from here on there are no faults
-	Fault    = "fault"  // Info of the nemesis: Note says which; Begin or End in Value
+	Fault    = "fault"  // Info of the nemesis: Note says which and Sequence which of the run; Begin or End in Value
 )
 
 // Value of a Fault.

@@ -8,15 +8,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pawl-lock/pawl/server"
+	"github.com/pawl-lock/pawl/transport"
 	"github.com/pawl-lock/pawl/transport/peer"
 )
 
@@ -48,13 +51,27 @@ type Cluster struct {
 	clients []*http.Client
 }
 
+// Run runs a test in virtual time, with a cluster that is ready. All of its clients must be closed when the test returns.
+func Run(t *testing.T, options Options, test func(*testing.T, *Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, options)
+		defer c.Close()
+		c.WaitReady()
+		test(t, c)
+	})
+}
+
 // New makes a cluster, starts its nodes and stops them when the test ends. In a bubble call Close before the bubble ends.
 func New(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	if options.Nodes == 0 {
 		options.Nodes = 3
 	}
-	c := &Cluster{t: t, options: options, dir: t.TempDir(), nodes: make([]*server.Node, options.Nodes)}
+	c := &Cluster{t: t, options: options, dir: options.Dir, nodes: make([]*server.Node, options.Nodes)}
+	if c.dir == "" {
+		c.dir = t.TempDir()
+	}
 	for i := range c.nodes {
 		c.apis, c.peers = append(c.apis, c.Name(i)+":7700"), append(c.peers, c.Name(i)+":7800")
 	}
@@ -122,6 +139,35 @@ func (c *Cluster) ClientAt(host string) *http.Client {
 	defer c.mu.Unlock()
 	c.clients = append(c.clients, client)
 	return client
+}
+
+// Clock is what a client in virtual time counts its leases on: the time since this call.
+func (c *Cluster) Clock() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
+}
+
+// Lose takes the lock called name from all who hold it, as an operator does by force. They learn of it, and of the reason,
+// with their next renewal, a third of their TTL later at most. It is for one that is held.
+func (c *Cluster) Lose(name, reason string) {
+	c.t.Helper()
+	leader := c.Leader()
+	var now transport.LockResponse
+	c.MustGet(leader, "/v1/lock?"+url.Values{"name": {name}}.Encode()).Into(c.t, &now)
+	if len(now.Holders) == 0 {
+		c.t.Fatalf("%q cannot be lost: nobody holds it", name)
+	}
+	tokens := map[transport.Token]bool{} // those who share it have one together
+	for _, h := range now.Holders {
+		tokens[h.Token] = true
+	}
+	for token := range tokens {
+		body, err := json.Marshal(transport.ForceReleaseRequest{Name: name, Token: token, Reason: reason})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.MustPost(leader, http.StatusOK, "/v1/force-release", string(body))
+	}
 }
 
 // Start starts node i on its data.

@@ -2,25 +2,13 @@ package pawltest_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pawl-lock/pawl/server/pawltest"
 )
 
-// inBubble runs a test of a cluster in virtual time; a goroutine that is left behind fails it.
-func inBubble(t *testing.T, options pawltest.Options, test func(*testing.T, *pawltest.Cluster)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := pawltest.New(t, options)
-		defer c.Close()
-		c.WaitReady()
-		test(t, c)
-	})
-}
-
 func TestClusterGrantsAndReleases(t *testing.T) {
-	inBubble(t, pawltest.Options{Verbose: testing.Verbose()}, func(t *testing.T, c *pawltest.Cluster) {
+	pawltest.Run(t, pawltest.Options{Verbose: testing.Verbose()}, func(t *testing.T, c *pawltest.Cluster) {
 		began := time.Now()
 		for i := range c.Size() {
 			a := c.MustPost(i, 200, "/v1/acquire", `{"name":"a","owner":"me","ttl_ms":30000}`)

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-lock/pawl/jepsen/cluster/virtual"
+	"github.com/pawl-lock/pawl/jepsen/runner"
+)
+
+// Exit codes.
+const (
+	exitValid   = 0
+	exitInvalid = 1
+	exitUsage   = 2
+	exitUnknown = 3 // a checker gave up or had nothing to judge: no pass
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	code := exitValid
+	root := &cobra.Command{
+		Use: "pawl-jepsen", Short: "Look for what goes wrong with Pawl under faults",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(runCommand(&code))
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "pawl-jepsen:", err)
+		return max(code, exitUsage)
+	}
+	return code
+}
+
+func runCommand(code *int) *cobra.Command {
+	spec := runner.Spec{}
+	var count int
+	c := &cobra.Command{
+		Use: "run", Short: "Run a workload under faults, and judge what happened", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runMany(c.Context(), c.OutOrStdout(), spec, count, code)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&spec.Cluster, "cluster", "virtual", "kind of cluster")
+	f.StringVar(&spec.Workload, "workload", "mutex", "what clients do")
+	f.StringVar(&spec.Fault, "fault", "mixed", "what goes wrong")
+	f.DurationVar(&spec.Time, "time", 10*time.Minute, "how long there are faults, on the cluster's clock")
+	f.Float64Var(&spec.Rate, "rate", 1, "rounds of each client in a second")
+	f.Uint64Var(&spec.Seed, "seed", 1, "seed of the first run")
+	f.IntVar(&spec.Nodes, "nodes", 3, "nodes")
+	f.IntVar(&spec.Clients, "clients", 5, "clients")
+	f.StringVar(&spec.Store, "store", "bolt", "what the fenced workloads write to: memory or bolt")
+	f.IntVar(&count, "count", 1, "runs, each with the next seed")
+	return c
+}
+
+// runMany makes the runs and prints a line for each.
+func runMany(ctx context.Context, out io.Writer, spec runner.Spec, count int, code *int) error {
+	for range count {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		result, err := runner.RunVirtual(virtual.Command, spec)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s seed %d: %d operations, %v of virtual time in %v, faults %v, unsupported %v, failed %v\n", result.Outcome(), spec.Seed,
+			len(result.Ops), result.Took.Round(time.Second), result.Real.Round(10*time.Millisecond), result.Nemesis.Begun, result.Nemesis.Unsupported, result.Nemesis.Failed)
+		for _, v := range result.Verdicts {
+			fmt.Fprintf(out, "  %-8s %s %s %v\n", v.Outcome, v.Checker, v.Why, v.Figures)
+		}
+		spec.Seed++
+	}
+	return nil
+}
