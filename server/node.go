@@ -164,7 +164,7 @@ func (n *Node) open() (err error) {
 	n.replica, err = replica.Open(replica.Config{
 		ID: n.dir.self().String(), Address: peer.Address(advertise, n.dir.identity.Incarnation), Dir: n.dir.path,
 		New: !n.dir.identity.Opened, FSM: n.machine, Stream: n.port.Raft(), Timing: timing,
-		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"), Meter: n.metrics.meter(),
+		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"), Meter: n.metrics.meter(), Disk: n.config.Disk,
 		Fatal: func(reason string) { n.fail(errors.New(reason)) },
 	})
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package check judges histories.
 package check
 
 import (

@@ -33,6 +33,7 @@ type hold struct {
 	lease     time.Duration      // until when the lease was told to last, 0 when it was not told
 	ends      []int              // Ops that bound until
 	ranks     time.Duration      // its place in the queue was known no later than this
+	seen      time.Duration      // a look that showed it ended then, 0 when there was none
 	abandoned bool               // somebody tried to end it before it was known
 }
 

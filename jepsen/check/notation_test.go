@@ -96,7 +96,7 @@ func set(t *testing.T, op *history.Op, field string) {
 		var err error
 		switch to := v.Field(i).Addr().Interface().(type) {
 		case *string:
-			*to = strings.ReplaceAll(value, "_", " ")
+			*to = value
 		case *int64:
 			*to, err = strconv.ParseInt(value, 10, 64)
 		case *uint64:
