@@ -26,7 +26,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Use: "pawl-jepsen", Short: "Look for what goes wrong with Pawl under faults",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(&code))
+	root.AddCommand(runCommand(&code), clientCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -40,14 +40,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func runCommand(code *int) *cobra.Command {
 	spec := runner.Spec{}
 	var count int
+	var real processes
 	c := &cobra.Command{
 		Use: "run", Short: "Run a workload under faults, and judge what happened", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return runMany(c.Context(), c.OutOrStdout(), spec, count, code)
+			play := func(spec runner.Spec) (runner.Result, error) { return runner.RunVirtual(virtual.Command, spec) }
+			if spec.Cluster == "processes" {
+				if done, err := real.isolate(code); done || err != nil {
+					return err
+				}
+				play = func(spec runner.Spec) (runner.Result, error) { return real.run(c.Context(), spec) }
+			}
+			return runMany(c.Context(), c.OutOrStdout(), spec, count, play, code)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&spec.Cluster, "cluster", "virtual", "kind of cluster")
+	f.StringVar(&spec.Cluster, "cluster", "virtual", "kind of cluster: virtual or processes (which needs Linux and root)")
+	f.StringVar(&real.pawl, "pawl", "", "program of the nodes that are processes (default: built from the source)")
+	f.StringVar(&real.out, "out", "jepsen-runs", "where each run on processes gets a folder")
 	f.StringVar(&spec.Workload, "workload", "mutex", "what clients do")
 	f.StringVar(&spec.Fault, "fault", "mixed", "what goes wrong")
 	f.DurationVar(&spec.Time, "time", 10*time.Minute, "how long there are faults, on the cluster's clock")
@@ -61,12 +71,12 @@ func runCommand(code *int) *cobra.Command {
 }
 
 // runMany makes the runs and prints a line for each.
-func runMany(ctx context.Context, out io.Writer, spec runner.Spec, count int, code *int) error {
+func runMany(ctx context.Context, out io.Writer, spec runner.Spec, count int, play func(runner.Spec) (runner.Result, error), code *int) error {
 	for range count {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		result, err := runner.RunVirtual(virtual.Command, spec)
+		result, err := play(spec)
 		if err != nil {
 			return err
 		}

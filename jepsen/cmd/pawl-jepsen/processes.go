@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-lock/pawl/jepsen/cluster/process"
+	"github.com/pawl-lock/pawl/jepsen/runner"
+)
+
+// clientCommand is the program as a client of a cluster of processes.
+func clientCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: runner.ClientCommand, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runner.Work(c.InOrStdin()) },
+	}
+}
+
+// processes makes runs on real processes.
+type processes struct {
+	pawl string // the program of the nodes; "" builds it
+	out  string // a folder for each run is made in there
+}
+
+// isolate has the whole command done by another process, where that is not this one. It is called before anything is done.
+func (p *processes) isolate(code *int) (done bool, err error) {
+	exit, isolated, err := process.Isolate()
+	if isolated || err != nil {
+		return false, err
+	}
+	*code = exit
+	return true, nil
+}
+
+// run makes one run. It is called in the isolated process.
+func (p *processes) run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if p.pawl == "" {
+		dir, err := os.MkdirTemp("/run", "pawl-") // it vanishes with this process's namespaces
+		if err != nil {
+			return runner.Result{}, err
+		}
+		program := filepath.Join(dir, "pawl")
+		build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "github.com/pawl-lock/pawl/cmd/pawl")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return runner.Result{}, fmt.Errorf("building pawl (or name it with --pawl): %w: %s", err, out)
+		}
+		p.pawl = program
+	}
+	return runner.RunProcesses(ctx, spec, p.pawl, p.folder(spec))
+}
+
+// folder is where a run's logs and recordings are.
+func (p *processes) folder(spec runner.Spec) string {
+	return filepath.Join(p.out, fmt.Sprintf("%s-%s-%s-%d", spec.Cluster, spec.Workload, spec.Fault, spec.Seed))
+}
