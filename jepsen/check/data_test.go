@@ -43,6 +43,10 @@ func TestLostUpdates(t *testing.T) {
 			0..1    a  write x previous=0 value=11 token=5 sequence=1
 			2..3    b  write x previous=11 value=22 token=4 sequence=1
 			9..10   z  final x -> ok value=22`},
+		{"whether the lock is free says nothing of the register", c, Valid, "", "", `
+			0..1    a  write x previous=0 value=11 token=5
+			8..9    z  final x note=row -> ok value=11
+			9..10   z  final x note=free`},
 		{"registers by themselves", c, Valid, "", "", `
 			0..1    a  write x previous=0 value=11 token=5
 			2..3    b  write y previous=0 value=22 token=6
@@ -238,6 +242,9 @@ func TestDigests(t *testing.T) {
 		{"different", Digests{}, Invalid, "at index 7, n1 and n2", "", `
 			1  a  digest node=n1 log=7 note=abc
 			2  a  digest node=n2 log=7 note=abd`},
+		{"a node that did not say", Digests{}, Unknown, "no compared", "", `
+			1  a  digest node=n1 log=7 note=abc
+			2  a  digest node=n2 log=7 error=stopped`},
 		{"never at the same index", Digests{}, Unknown, "no compared", "", `
 			1  a  digest node=n1 log=7 note=abc
 			2  a  digest node=n2 log=8 note=abc`},

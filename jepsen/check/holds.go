@@ -254,3 +254,26 @@ func byLock(holds []*hold) (names []string, locks map[string][]*hold) {
 	slices.Sort(names)
 	return names, locks
 }
+
+// Belief is how long a holder could believe to hold a lock, as far as the history says.
+type Belief struct {
+	Lock        string
+	Mode        string
+	Token       uint64
+	Process     int
+	From, Until time.Duration
+	Index       int // of the Op that told of the grant
+}
+
+// Beliefs gives those of a history, in order of From; none of one that cannot be.
+func Beliefs(ops []history.Op) []Belief {
+	operations, err := history.Pair(ops)
+	if err != nil {
+		return nil
+	}
+	var beliefs []Belief
+	for _, h := range gather(ops, operations) {
+		beliefs = append(beliefs, Belief{h.lock, h.mode, h.token, h.process, h.known, max(h.until, h.known), h.acquire.Complete.Index})
+	}
+	return beliefs
+}

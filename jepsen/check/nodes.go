@@ -27,7 +27,7 @@ func (d Digests) Check(ops []history.Op) Verdict {
 	nodes := map[uint64]map[string]bool{}
 	together := 0
 	for _, op := range ops {
-		if op.F != history.Digest || op.Type != history.OK {
+		if op.F != history.Digest || op.Type == history.Invoke || op.Type == history.Fail || op.Error != "" {
 			continue
 		}
 		v.Figures["digests"]++

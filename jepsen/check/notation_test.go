@@ -45,9 +45,6 @@ func parse(t *testing.T, text string) []history.Op {
 		for _, field := range fields[3:completion] {
 			set(t, &op, field)
 		}
-		if op.F == history.Digest {
-			op.Type = history.OK
-		}
 		ops = append(ops, op)
 		if end == "" {
 			continue

@@ -37,7 +37,7 @@ func (l LostUpdates) Check(ops []history.Op) Verdict {
 			names = append(names, name)
 		}
 		switch {
-		case o.Invoke.F == history.Final && o.Outcome() == history.OK:
+		case isRead(o):
 			reg.final = &o
 		case o.Invoke.F != history.Write:
 		case o.Outcome() == history.Fail:
@@ -115,6 +115,11 @@ func (l LostUpdates) Check(ops []history.Op) Verdict {
 	return v.over("writes")
 }
 
+// isRead says whether it is the read of what is left in the end, and not whether the lock is free then.
+func isRead(o history.Operation) bool {
+	return o.Invoke.F == history.Final && o.Invoke.Note != history.Free && o.Outcome() == history.OK
+}
+
 // stampBelow compares what fencing compares. Writes without a token have no stamp.
 func stampBelow(a, b history.Op) bool {
 	if a.Token == 0 || b.Token == 0 {
@@ -144,7 +149,7 @@ func (s Set) Check(ops []history.Op) Verdict {
 				added[o.Invoke.Lock] = map[int64]history.Operation{}
 			}
 			added[o.Invoke.Lock][o.Invoke.Value] = o
-		case o.Invoke.F == history.Final && o.Outcome() == history.OK:
+		case isRead(o):
 			finals[o.Invoke.Lock] = o
 		}
 	}

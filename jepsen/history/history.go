@@ -44,6 +44,9 @@ const (
 	Fault    = "fault"  // Info of the nemesis: Note says which and Sequence which of the run; Begin or End in Value
 )
 
+// Free is the Note of a Final that finds out whether a lock can be had; other Finals read data.
+const Free = "free"
+
 // Value of a Fault.
 const (
 	End   = 0

@@ -49,7 +49,7 @@ func (o Operation) Indexes() []int {
 }
 
 // Pair joins invocations with their completions, in the order of the invocations. The events that stand alone are left
-// out, and so is an OK of a digest that nobody waited for. Anything else that does not fit is an error: a process that
+// out, and so are digests that nobody waited for. Anything else that does not fit is an error: a process that
 // begins a second operation before its first has ended or after one ended as Info, a completion of what was not begun.
 func Pair(ops []Op) ([]Operation, error) {
 	var (
