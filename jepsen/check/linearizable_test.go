@@ -163,6 +163,12 @@ func TestLinearizable(t *testing.T) {
 			11..12  b  look x -> 5
 			13..40  c  acquire x -> 9
 			50..51  c  release x`},
+		{"two looks at who never got the answer", fenced, Valid, "", "", `
+			1..2    a  acquire x -> 3
+			3..4    a  release x
+			11..14  b  look x -> 5
+			12..15  c  look x -> 5
+			17..18  b  look x -> 5`},
 		{"a look at an unknown holder with an old token", fenced, Invalid, "no order", "", `
 			0..10   c  acquire x -> 9
 			11..12  c  release x

@@ -54,6 +54,12 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 		}
 	}
 	for _, o := range r.operations {
+		if o.Invoke.F == history.Queue {
+			if from, to := w.secret(o); to > from {
+				lock := groups.of(o.Invoke.Lock)
+				moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
+			}
+		}
 		if o.Invoke.F != history.Acquire {
 			continue
 		}

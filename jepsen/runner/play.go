@@ -19,7 +19,9 @@ const (
 	// mostOps bounds a history. One that overflows proves nothing, and is unknown.
 	mostOps = 1_000_000
 	// longestLease is the longest TTL that workloads use, and a little more.
-	longestLease = 8 * time.Second
+	longestLease = 7 * time.Second
+	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
+	quiet = 15 * time.Second
 	// recovery is how long clients go on when all faults are healed: everybody must get on again.
 	recovery = 20 * time.Second
 	// settling is how long the last looks may take each.
@@ -60,7 +62,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	faulty, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(spec.Time, cancel)
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
-		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
+		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease, Quiet: quiet,
 	})
 	timer.Stop()
 	cancel()
@@ -84,7 +86,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 		finalLock(ctx, last, h, name)
 	}
 	w.Final(ctx, last)
-	finalDigests(ctx, c, h)
+	finalDigests(ctx, c, h, last.Index)
 	result.Took, result.Real = c.Now(), time.Since(began)
 	result.Ops, result.Logs = h.Ops(), c.Logs()
 	if !h.Whole() {
@@ -117,23 +119,24 @@ func finalLock(ctx context.Context, e *workload.Env, h *history.History, name st
 }
 
 // finalDigests records every node's state, once all are at the same index or the time for that is over.
-func finalDigests(ctx context.Context, c cluster.Cluster, h *history.History) {
+func finalDigests(ctx context.Context, c cluster.Cluster, h *history.History, process int) {
 	limited, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
 	for {
 		ops := make([]history.Op, c.Size())
 		same := true
 		for i := range ops {
-			ops[i] = history.Op{Process: history.Nemesis, Type: history.Info, F: history.Digest, Node: fmt.Sprintf("n%d", i+1)}
+			ops[i] = history.Op{Process: process, Type: history.OK, F: history.Digest, Node: fmt.Sprintf("n%d", i+1)}
 			index, digest, err := c.Digest(limited, i)
 			if err != nil {
-				ops[i].Error = err.Error()
+				ops[i].Type, ops[i].Error = history.Fail, err.Error()
 			}
 			ops[i].Log, ops[i].Note = index, digest
 			same = same && err == nil && index == ops[0].Log
 		}
 		if same || c.Sleep(limited, 100*time.Millisecond) != nil {
 			for _, op := range ops {
+				h.Add(history.Op{Process: op.Process, Type: history.Invoke, F: op.F, Node: op.Node})
 				h.Add(op)
 			}
 			return

@@ -59,6 +59,9 @@ type Result struct {
 	Logs     map[string]string
 	Nemesis  nemesis.Report
 	Verdicts []check.Verdict
+	// Expected is the verdict that must be Invalid, in a workload that exists to fail, in one run or another: see
+	// workload.MustFail. Among Verdicts it counts as valid then.
+	Expected check.Verdict
 	// Took is how long the run lasted on the cluster's clock, Real how long one had to wait for it.
 	Took, Real time.Duration
 }

@@ -45,6 +45,9 @@ type Cluster struct {
 	slow  map[way]bool
 }
 
+// lingering is how long a node that was killed may have goroutines left, which would end with a process: those that serve requests.
+const lingering = time.Minute
+
 type way struct{ from, to int }
 
 // host is where a client is.
@@ -407,5 +410,6 @@ func (c *Cluster) Close() error {
 		c.test.Crash(i)
 	}
 	c.test.Close()
+	time.Sleep(lingering)
 	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+"os"
+"encoding/json"
 	"context"
 	"fmt"
 	"io"
@@ -79,6 +81,14 @@ func runMany(ctx context.Context, out io.Writer, spec runner.Spec, count int, pl
 		result, err := play(spec)
 		if err != nil {
 			return err
+		}
+		if dump := os.Getenv("DUMP"); dump != "" {
+			f, _ := os.Create(dump)
+			for _, op := range result.Ops {
+				b, _ := json.Marshal(op)
+				fmt.Fprintf(f, "%s\n", b)
+			}
+			f.Close()
 		}
 		fmt.Fprintf(out, "%s seed %d: %d operations, %v of virtual time in %v, faults %v, unsupported %v, failed %v\n", result.Outcome(), spec.Seed,
 			len(result.Ops), result.Took.Round(time.Second), result.Real.Round(10*time.Millisecond), result.Nemesis.Begun, result.Nemesis.Unsupported, result.Nemesis.Failed)
