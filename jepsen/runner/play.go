@@ -22,6 +22,8 @@ const (
 	longestLease = 7 * time.Second
 	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
 	quiet = 15 * time.Second
+	// length is how long a fault lasts, on average. In short runs both are shorter, or there would be hardly any fault.
+	length = 8 * time.Second
 	// recovery is how long clients go on when all faults are healed: everybody must get on again.
 	recovery = 20 * time.Second
 	// settling is how long the last looks may take each.
@@ -62,7 +64,8 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	faulty, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(spec.Time, cancel)
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
-		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease, Quiet: quiet,
+		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
+		Quiet: min(quiet, spec.Time/8), Length: min(length, spec.Time/8),
 	})
 	timer.Stop()
 	cancel()
