@@ -87,7 +87,7 @@ func About(name string) string {
 	return ""
 }
 
-// Validate says whether a text names a fault, or several with commas between, which are mixed then.
+// Validate says whether a text names a fault, or several with + between, which are mixed then.
 func Validate(names string) error {
 	_, err := chosen(names)
 	return err
@@ -95,7 +95,7 @@ func Validate(names string) error {
 
 // chosen are the faults that a text stands for.
 func chosen(names string) (list []fault, err error) {
-	for _, name := range strings.Split(names, ",") {
+	for _, name := range strings.Split(names, "+") {
 		known := false
 		for _, f := range faults {
 			known = known || f.name == name

@@ -15,7 +15,7 @@ import (
 
 // Options say which faults there are to be. Durations are on the cluster's clock.
 type Options struct {
-	Fault   string // one of Names, or several with commas between
+	Fault   string // one of Names, or several with + between
 	Seed    uint64
 	Clients int
 	// Lease is the longest that a client believes to hold a lock without hearing from the cluster.

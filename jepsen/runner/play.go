@@ -101,7 +101,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 
 // finalLock records whether the lock can be had: those who held it have ended, or are dead for as long as a lease.
 func finalLock(ctx context.Context, e *workload.Env, h *history.History, name string) {
-	op := history.Op{Process: e.Index, Type: history.Invoke, F: history.Final, Lock: name, Note: "free"}
+	op := history.Op{Process: e.Index, Type: history.Invoke, F: history.Final, Lock: name, Note: history.Free}
 	h.Add(op)
 	op.Type = history.Fail
 	if c, err := client.New(e.Client.Endpoints, client.WithHTTPClient(e.Client.HTTP), client.WithOwner("last")); err != nil {

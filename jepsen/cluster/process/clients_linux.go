@@ -18,13 +18,17 @@ var _ cluster.Apart = (*Cluster)(nil)
 // giveBack is how long a client may take to end: it gives back what it holds, from a cluster that may be in trouble.
 const giveBack = 60 * time.Second
 
+func (c *Cluster) clientLog(i int) string {
+	return filepath.Join(c.options.Dir, fmt.Sprintf("client%d.log", i))
+}
+
 // Spawn implements cluster.Apart. What the program says is in Dir.
 func (c *Cluster) Spawn(ctx context.Context, i int, arguments []string, input []byte) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(c.options.Dir, fmt.Sprintf("client%d.log", i)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(c.clientLog(i), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}

@@ -298,6 +298,11 @@ func (c *Cluster) Logs() map[string]string {
 	for _, n := range c.nodes {
 		logs[n.name] = tail(n.logPath(), mostLog)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.clients {
+		logs[fmt.Sprint("client", i)] = tail(c.clientLog(i), mostLog)
+	}
 	return logs
 }
 

@@ -21,14 +21,8 @@ func clientCommand() *cobra.Command {
 	}
 }
 
-// processes makes runs on real processes.
-type processes struct {
-	pawl string // the program of the nodes; "" builds it
-	out  string // a folder for each run is made in there
-}
-
-// isolate has the whole command done by another process, where that is not this one. It is called before anything is done.
-func (p *processes) isolate(code *int) (done bool, err error) {
+// isolate has the whole command done by another process, unless this is that one. It is called before anything is done.
+func isolate(code *int) (done bool, err error) {
 	exit, isolated, err := process.Isolate()
 	if isolated || err != nil {
 		return false, err
@@ -37,25 +31,41 @@ func (p *processes) isolate(code *int) (done bool, err error) {
 	return true, nil
 }
 
-// run makes one run. It is called in the isolated process.
-func (p *processes) run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-	if p.pawl == "" {
-		dir, err := os.MkdirTemp("/run", "pawl-") // it vanishes with this process's namespaces
-		if err != nil {
-			return runner.Result{}, err
-		}
-		program := filepath.Join(dir, "pawl")
-		build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "github.com/pawl-lock/pawl/cmd/pawl")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return runner.Result{}, fmt.Errorf("building pawl (or name it with --pawl): %w: %s", err, out)
-		}
-		p.pawl = program
-	}
-	return runner.RunProcesses(ctx, spec, p.pawl, p.folder(spec))
+// processes makes runs on real processes.
+type processes struct {
+	pawl string // the program of the nodes; "" builds it
 }
 
-// folder is where a run's logs and recordings are.
-func (p *processes) folder(spec runner.Spec) string {
-	return filepath.Join(p.out, fmt.Sprintf("%s-%s-%s-%d", spec.Cluster, spec.Workload, spec.Fault, spec.Seed))
+// run makes one run. It is called in the isolated process.
+func (p *processes) run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if err := p.build(ctx); err != nil {
+		return runner.Result{}, err
+	}
+	dir, err := os.MkdirTemp("", "pawl-jepsen-")
+	if err != nil {
+		return runner.Result{}, err
+	}
+	result, err := runner.RunProcesses(ctx, spec, p.pawl, dir)
+	if err != nil {
+		return result, fmt.Errorf("%w (logs are in %s)", err, dir)
+	}
+	return result, os.RemoveAll(dir) // the result has it all
+}
+
+func (p *processes) build(ctx context.Context) error {
+	if p.pawl != "" {
+		return nil
+	}
+	dir, err := os.MkdirTemp("/run", "pawl-") // it vanishes with this process's namespaces
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(dir, "pawl")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "github.com/pawl-lock/pawl/cmd/pawl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building pawl (or name it with --pawl): %w: %s", err, out)
+	}
+	p.pawl = program
+	return nil
 }
