@@ -63,7 +63,9 @@ It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker
 			b.out, b.code = c.OutOrStdout(), code
 			switch b.spec.Cluster {
 			case "virtual":
-				b.play = func(_ context.Context, spec runner.Spec) (runner.Result, error) { return runner.RunVirtual(virtual.Command, spec) }
+				b.play = func(_ context.Context, spec runner.Spec) (runner.Result, error) {
+					return runner.RunVirtual(virtual.Command, spec)
+				}
 			case "processes":
 				if done, err := isolate(code); done || err != nil {
 					return err
