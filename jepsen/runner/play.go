@@ -22,7 +22,7 @@ const (
 	longestLease = 7 * time.Second
 	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
 	quiet = 15 * time.Second
-	// In short runs it is shorter, or there would be hardly any fault: a fifteenth of the run, and at least
+	// shortQuiet is the least of it in short runs, where it is a fifteenth of the run, or there would be hardly any fault.
 	shortQuiet = 3 * time.Second
 	// length is how long a fault lasts, on average, and at most an eighth of the run.
 	length = 8 * time.Second
