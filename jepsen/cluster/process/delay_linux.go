@@ -13,7 +13,8 @@ import (
 
 // The parts of the kernel's protocol of packet queues that are used (linux/netfilter/nfnetlink_queue.h).
 const (
-	queuePacket, queueVerdict, queueConfig = 3<<8 | 0, 3<<8 | 1, 3<<8 | 2 // types of messages
+	queuePacket               = 3 << 8 // types of messages
+	queueVerdict, queueConfig = queuePacket + 1, queuePacket + 2
 
 	attributePacket, attributeVerdict            = 1, 2
 	attributeCommand, attributeParameters        = 1, 2
