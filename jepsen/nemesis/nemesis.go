@@ -132,6 +132,9 @@ func (n *nemesis) schedule() {
 			continue
 		}
 		if len(n.choice) == 0 && len(n.active) == 0 {
+			if len(n.report.Unsupported) > 0 && len(n.report.Begun) == 0 {
+				return // there never will be a fault: the run is for nothing
+			}
 			wake = now + time.Hour
 		}
 		if wait := wake - n.cluster.Now(); wait > 0 && n.cluster.Sleep(n.ctx, wait) != nil {

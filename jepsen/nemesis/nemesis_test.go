@@ -348,6 +348,9 @@ func TestWhatTheClusterCannotDoIsSaid(t *testing.T) {
 	if _, ops, err := run(t, f, ctx, Options{Fault: "slow-fsync"}); !errors.Is(err, cluster.ErrUnsupported) || len(ops) != 2 || ops[1].Error != "" {
 		t.Errorf("slow-fsync: %v, %+v", err, ops)
 	}
+	if f.now > time.Minute {
+		t.Errorf("a run without a fault ended after %v", f.now)
+	}
 	f, ctx = newFake(t, 3, 2, 20*time.Minute)
 	f.unsupported = func(what string) bool { return what == "disk" }
 	report, ops, err := run(t, f, ctx, Options{Fault: Mixed, Clients: 2, Lease: time.Second})

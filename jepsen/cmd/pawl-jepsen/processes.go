@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-lock/pawl/jepsen/cluster"
 	"github.com/pawl-lock/pawl/jepsen/cluster/process"
 	"github.com/pawl-lock/pawl/jepsen/runner"
 )
@@ -82,8 +84,8 @@ func inDir(run func(dir string) (runner.Result, error)) (runner.Result, error) {
 		return runner.Result{}, err
 	}
 	result, err := run(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, cluster.ErrUnsupported) {
 		return result, fmt.Errorf("%w (logs are in %s)", err, dir)
 	}
-	return result, os.RemoveAll(dir)
+	return result, errors.Join(err, os.RemoveAll(dir))
 }
