@@ -123,7 +123,7 @@ func (r rules) look(s lockState, c *call, there func(int) bool) (bool, lockState
 		return false, s
 	}
 	if c.token != 0 && r.tokens {
-		if c.token <= s.last {
+		if c.token < s.last { // the same is: the hold was looked at before
 			return false, s
 		}
 		s.last, s.lastExclusive = c.token, true
