@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -20,7 +19,11 @@ const (
 	// mostOps bounds a history. One that overflows proves nothing, and is unknown.
 	mostOps = 1_000_000
 	// longestLease is the longest TTL that workloads use, and a little more.
-	longestLease = 8 * time.Second
+	longestLease = 7 * time.Second
+	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
+	quiet = 15 * time.Second
+	// length is how long a fault lasts, on average. In short runs both are shorter, or there would be hardly any fault.
+	length = 8 * time.Second
 	// recovery is how long clients go on when all faults are healed: everybody must get on again.
 	recovery = 20 * time.Second
 	// settling is how long the last looks may take each.
@@ -41,7 +44,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	}
 	env := func(i int) *workload.Env {
 		e := &workload.Env{
-			Client: c.Client(i), Index: i, Clients: spec.Clients + 1, Rand: rand.New(rand.NewPCG(spec.Seed, uint64(i)+100)),
+			Client: c.Client(i), Index: i, Clients: spec.Clients + 1, Rand: clientRandom(spec, i),
 			History: h, Now: c.Now, Sleep: c.Sleep, Rate: spec.Rate, Exact: c.Kind() == "virtual", Store: store,
 		}
 		e.Begin()
@@ -50,13 +53,19 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var clients sync.WaitGroup
+	recorded, failed := make([][]history.Op, spec.Clients), make([]error, spec.Clients)
 	for i := range spec.Clients {
-		clients.Go(func() { w.Client(working, env(i)) })
+		if a, ok := c.(apart); ok {
+			clients.Go(func() { recorded[i], failed[i] = a.work(working, spec, i) })
+		} else {
+			clients.Go(func() { w.Client(working, env(i)) })
+		}
 	}
 	faulty, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(spec.Time, cancel)
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
 		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
+		Quiet: min(quiet, spec.Time/8), Length: min(length, spec.Time/8),
 	})
 	timer.Stop()
 	cancel()
@@ -69,12 +78,18 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	if err != nil {
 		return result, err
 	}
+	for _, ops := range recorded {
+		h.Merge(ops)
+	}
+	if err := errors.Join(failed...); err != nil {
+		result.Verdicts = append(result.Verdicts, check.Verdict{Checker: "clients", Outcome: check.Unknown, Why: err.Error()})
+	}
 	last := env(spec.Clients)
 	for _, name := range w.Locks() {
 		finalLock(ctx, last, h, name)
 	}
 	w.Final(ctx, last)
-	finalDigests(ctx, c, h)
+	finalDigests(ctx, c, h, last.Index)
 	result.Took, result.Real = c.Now(), time.Since(began)
 	result.Ops, result.Logs = h.Ops(), c.Logs()
 	if !h.Whole() {
@@ -86,7 +101,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 
 // finalLock records whether the lock can be had: those who held it have ended, or are dead for as long as a lease.
 func finalLock(ctx context.Context, e *workload.Env, h *history.History, name string) {
-	op := history.Op{Process: e.Index, Type: history.Invoke, F: history.Final, Lock: name, Note: "free"}
+	op := history.Op{Process: e.Index, Type: history.Invoke, F: history.Final, Lock: name, Note: history.Free}
 	h.Add(op)
 	op.Type = history.Fail
 	if c, err := client.New(e.Client.Endpoints, client.WithHTTPClient(e.Client.HTTP), client.WithOwner("last")); err != nil {
@@ -107,23 +122,24 @@ func finalLock(ctx context.Context, e *workload.Env, h *history.History, name st
 }
 
 // finalDigests records every node's state, once all are at the same index or the time for that is over.
-func finalDigests(ctx context.Context, c cluster.Cluster, h *history.History) {
+func finalDigests(ctx context.Context, c cluster.Cluster, h *history.History, process int) {
 	limited, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
 	for {
 		ops := make([]history.Op, c.Size())
 		same := true
 		for i := range ops {
-			ops[i] = history.Op{Process: history.Nemesis, Type: history.Info, F: history.Digest, Node: fmt.Sprintf("n%d", i+1)}
+			ops[i] = history.Op{Process: process, Type: history.OK, F: history.Digest, Node: fmt.Sprintf("n%d", i+1)}
 			index, digest, err := c.Digest(limited, i)
 			if err != nil {
-				ops[i].Error = err.Error()
+				ops[i].Type, ops[i].Error = history.Fail, err.Error()
 			}
 			ops[i].Log, ops[i].Note = index, digest
 			same = same && err == nil && index == ops[0].Log
 		}
 		if same || c.Sleep(limited, 100*time.Millisecond) != nil {
 			for _, op := range ops {
+				h.Add(history.Op{Process: op.Process, Type: history.Invoke, F: op.F, Node: op.Node})
 				h.Add(op)
 			}
 			return

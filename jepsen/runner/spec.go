@@ -2,7 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pawl-lock/pawl/jepsen/check"
@@ -36,8 +35,8 @@ func (s Spec) Validate() error {
 		return err
 	}
 	switch {
-	case !slices.Contains(nemesis.Names(), s.Fault):
-		return fmt.Errorf("there is no fault %q; there are %v", s.Fault, nemesis.Names())
+	case nemesis.Validate(s.Fault) != nil:
+		return nemesis.Validate(s.Fault)
 	case s.Nodes < 1 || s.Nodes > 9:
 		return fmt.Errorf("nodes: %d is not from 1 to 9", s.Nodes)
 	case s.Clients < 1 || s.Clients > 100:
@@ -59,6 +58,9 @@ type Result struct {
 	Logs     map[string]string
 	Nemesis  nemesis.Report
 	Verdicts []check.Verdict
+	// Expected is the verdict that must be Invalid, in a workload that exists to fail, in one run or another: see
+	// workload.MustFail. Among Verdicts it counts as valid then.
+	Expected check.Verdict
 	// Took is how long the run lasted on the cluster's clock, Real how long one had to wait for it.
 	Took, Real time.Duration
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // election has candidates lead in turn, and hand over to each other.
-type election struct{}
+type election struct{ ordinary }
 
 func (election) Name() string    { return "election" }
 func (election) Locks() []string { return []string{"election"} }
@@ -67,7 +67,7 @@ func (w election) handOver(ctx context.Context, h *hold, won *client.Leadership)
 		err = won.Resign(limited)
 	}
 	<-h.recorded
-	if err == nil || h.lost {
+	if err == nil && !h.lost {
 		e.end(op, history.OK, err)
 		return
 	}

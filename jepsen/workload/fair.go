@@ -6,13 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-lock/pawl/jepsen/check"
 	"github.com/pawl-lock/pawl/jepsen/history"
 	"github.com/pawl-lock/pawl/transport"
 )
 
 // fair has clients queue: whoever was told its place before another asked is first.
-type fair struct{}
+type fair struct{ ordinary }
 
 func (fair) Name() string    { return "fair" }
 func (fair) Locks() []string { return []string{"fair/a"} }
@@ -21,7 +20,7 @@ func (w fair) Client(ctx context.Context, e *Env) {
 	c := e.connect()
 	defer e.disconnect(c)
 	for e.rest(ctx) {
-		s := e.open(ctx, c.Calls(), 6*time.Second)
+		s := e.open(ctx, c.Calls(), longestTTL)
 		if s == nil {
 			continue
 		}
@@ -68,7 +67,7 @@ func (w fair) round(ctx context.Context, s *session) bool {
 	if !got.Granted {
 		op = e.begin(op)
 		if granted = s.await(ctx, op, 40*time.Second); granted == nil {
-			return true
+			return e.Now() < s.deadline()
 		}
 	}
 	if s.lostBy(ctx, *granted, e.Now()+e.between(0, 300*time.Millisecond)) {
@@ -79,5 +78,3 @@ func (w fair) round(ctx context.Context, s *session) bool {
 }
 
 func (fair) Final(context.Context, *Env) {}
-
-func (fair) Checkers() []check.Checker { return queues() }

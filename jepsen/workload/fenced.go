@@ -51,7 +51,12 @@ func (w fenced) Final(ctx context.Context, e *Env) {
 	}
 }
 
-func (w fenced) Checkers() []check.Checker { return registers(w.unchecked) }
+func (w fenced) MustFail() string {
+	if w.unchecked {
+		return check.LostUpdates{}.Name()
+	}
+	return ""
+}
 
 // last is the value of a register, which nobody has written yet when it is 0.
 func last(row []int64) int64 {
@@ -156,7 +161,7 @@ func (e *Env) finalRow(ctx context.Context, name string, set func(*history.Op, [
 }
 
 // lockset adds elements to sets, which are read and written whole.
-type lockset struct{}
+type lockset struct{ ordinary }
 
 func (lockset) Name() string    { return "lockset" }
 func (lockset) Locks() []string { return []string{"lockset/a"} }

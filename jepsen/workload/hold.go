@@ -12,6 +12,9 @@ import (
 	"github.com/pawl-lock/pawl/transport"
 )
 
+// longestTTL is that of all sessions.
+const longestTTL = 6 * time.Second
+
 // ask is what a client asks for.
 type ask struct {
 	names []string
@@ -34,7 +37,7 @@ func (e *Env) connect() *client.Client {
 	c, err := client.New(e.Client.Endpoints,
 		client.WithHTTPClient(e.Client.HTTP), client.WithClock(e.Client.Clock),
 		client.WithOwner(fmt.Sprint("client", e.Index)),
-		client.WithTTL(e.between(time.Second, 5*time.Second).Truncate(time.Millisecond)))
+		client.WithTTL(e.between(time.Second, longestTTL).Truncate(time.Millisecond)))
 	if err != nil {
 		panic(err) // only a wrong argument is an error
 	}
@@ -199,8 +202,8 @@ func (h *hold) release(ctx context.Context) {
 	err := h.lock.Release(limited)
 	<-h.recorded
 	switch {
-	case h.lost: // in this very moment
-		e.end(op, history.OK, nil)
+	case h.lost: // in this very moment, so nothing was sent
+		e.end(op, history.Info, err)
 	case err == nil:
 		e.end(op, history.OK, nil)
 	case errors.Is(err, client.ErrLost):

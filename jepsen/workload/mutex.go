@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawl-lock/pawl/jepsen/check"
 	"github.com/pawl-lock/pawl/transport"
 )
 
@@ -12,7 +11,7 @@ import (
 const most = 2 * time.Second
 
 // mutex has clients contend for a few exclusive locks.
-type mutex struct{}
+type mutex struct{ ordinary }
 
 func (mutex) Name() string    { return "mutex" }
 func (mutex) Locks() []string { return []string{"mutex/a", "mutex/b"} }
@@ -23,10 +22,8 @@ func (w mutex) Client(ctx context.Context, e *Env) {
 
 func (mutex) Final(context.Context, *Env) {}
 
-func (mutex) Checkers() []check.Checker { return exclusive() }
-
 // readWrite has readers and writers of one lock.
-type readWrite struct{}
+type readWrite struct{ ordinary }
 
 func (readWrite) Name() string    { return "rw" }
 func (readWrite) Locks() []string { return []string{"rw/a", "rw/b"} }
@@ -44,7 +41,7 @@ func (w readWrite) Client(ctx context.Context, e *Env) {
 func (readWrite) Final(context.Context, *Env) {}
 
 // semaphore has clients share permits.
-type semaphore struct{}
+type semaphore struct{ ordinary }
 
 const permits = 2
 

@@ -11,7 +11,7 @@ import (
 )
 
 // requests sends every message several times, late, out of order and to several nodes: each numbered request happens once.
-type requests struct{}
+type requests struct{ ordinary }
 
 func (requests) Name() string    { return "requests" }
 func (requests) Locks() []string { return []string{"requests/a", "requests/b"} }
@@ -26,7 +26,7 @@ func (w requests) Client(ctx context.Context, e *Env) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	for e.rest(ctx) {
-		s := e.open(ctx, c.Calls(), 8*time.Second)
+		s := e.open(ctx, c.Calls(), longestTTL)
 		if s == nil {
 			continue
 		}
@@ -146,7 +146,7 @@ func (w requests) send(ctx context.Context, e *Env, s *session, f, lock string, 
 func (requests) Final(context.Context, *Env) {}
 
 // reads looks at locks from every side while others contend for them.
-type reads struct{}
+type reads struct{ ordinary }
 
 func (reads) Name() string    { return "reads" }
 func (reads) Locks() []string { return []string{"reads/a", "reads/b"} }

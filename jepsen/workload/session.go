@@ -102,6 +102,7 @@ func (s *session) renew(ctx context.Context) bool {
 
 var (
 	errSessionGone = errors.New("session_gone")
+	errLate        = errors.New("the answer came after the lease")
 	errCancelled   = errors.New("cancelled")
 )
 
@@ -141,7 +142,8 @@ func (s *session) await(ctx context.Context, op history.Op, most time.Duration) 
 			op.Lease = s.extend(sent, answer.LeaseMS)
 			if e.Now() >= op.Lease {
 				op.Note = "lost before it was known"
-				e.end(op, history.Fail, errSessionGone)
+				_ = s.close(ctx) // what goes on renewing it must not keep a lock that nobody believes in
+				e.end(op, history.Fail, errLate)
 				return nil
 			}
 			e.end(op, history.OK, nil)
@@ -204,11 +206,10 @@ func (s *session) release(ctx context.Context, op history.Op) {
 	}
 }
 
-// end closes the session, and with it ends a hold. The belief ends where a release would be.
-func (s *session) end(ctx context.Context, op history.Op) {
+// end closes the session, and with it ends a hold.
+func (s *session) end(ctx context.Context) {
 	e := s.e
-	op.F, op.Lease, op.Note = history.Release, 0, "close"
-	op = e.begin(op)
+	op := e.begin(history.Op{F: history.Close, Session: s.id})
 	if err := s.close(ctx); err != nil {
 		e.end(op, history.Info, err)
 		return

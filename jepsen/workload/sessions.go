@@ -7,7 +7,7 @@ import (
 
 // sessions has clients renew on time, late or no more, and never release what they hold: nobody may be freed
 // early, and the dead must be freed in time.
-type sessions struct{}
+type sessions struct{ ordinary }
 
 func (sessions) Name() string    { return "sessions" }
 func (sessions) Locks() []string { return []string{"sessions/a", "sessions/b"} }
@@ -46,7 +46,7 @@ func (w sessions) Client(ctx context.Context, e *Env) {
 			case 1: // falls silent, or has just learnt that its session is gone
 			default:
 				if held && !s.lostBy(ctx, *op, e.Now()) {
-					s.end(ctx, *op)
+					s.end(ctx)
 				}
 				held = false
 			}

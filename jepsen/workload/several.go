@@ -9,7 +9,7 @@ import (
 )
 
 // several moves money between accounts under the locks of two, and looks at all of them under the locks of all.
-type several struct{}
+type several struct{ ordinary }
 
 // each account's balance in the beginning. Rows are kept as the difference to it.
 const each = 100

@@ -25,12 +25,19 @@ type Workload interface {
 	Final(ctx context.Context, e *Env)
 	// Checkers judge the history.
 	Checkers() []check.Checker
+	// MustFail names the checker that this workload exists to have fail under client pauses; "" for none.
+	MustFail() string
 }
 
 // All are the workloads, by name.
 func All() []Workload {
 	return []Workload{mutex{}, fenced{}, unfenced(), lockset{}, readWrite{}, semaphore{}, several{}, fair{}, sessions{}, requests{}, election{}, reads{}}
 }
+
+// ordinary is embedded by workloads that must pass.
+type ordinary struct{}
+
+func (ordinary) MustFail() string { return "" }
 
 // ByName gives one of them.
 func ByName(name string) (Workload, error) {

@@ -35,6 +35,7 @@ type Cluster struct {
 	dir   string
 	hosts []*host
 	logs  []*log
+	disks []*disk
 
 	endings sync.WaitGroup // of nodes that ended themselves
 
@@ -43,6 +44,9 @@ type Cluster struct {
 	cuts  map[way]int // by how many faults
 	slow  map[way]bool
 }
+
+// lingering is how long a node that was killed may have goroutines left, which would end with a process: those that serve requests.
+const lingering = time.Minute
 
 type way struct{ from, to int }
 
@@ -62,6 +66,7 @@ func New(t testing.TB, options Options) *Cluster {
 	}
 	for range options.Nodes {
 		c.logs = append(c.logs, &log{})
+		c.disks = append(c.disks, newDisk(options.Seed+uint64(len(c.disks))))
 	}
 	c.test = pawltest.New(t, pawltest.Options{
 		Nodes: options.Nodes, Seed: options.Seed, Dir: options.Dir,
@@ -69,6 +74,7 @@ func New(t testing.TB, options Options) *Cluster {
 			// The log is cut all the time, so that followers that were away get a snapshot.
 			config.Snapshots = replica.SnapshotPolicy{Interval: 5 * time.Second, Threshold: 300, Trailing: 200}
 			config.Logger = hclog.New(&hclog.LoggerOptions{Name: c.nodeName(i), Level: hclog.Info, Output: c.logs[i]})
+			config.Disk = c.disks[i].born()
 			config.Fatal = func(reason error) { c.failed(i, reason) }
 		},
 	})
@@ -138,6 +144,7 @@ func (c *Cluster) failed(i int, reason error) {
 	c.endings.Go(func() {
 		if n := c.take(i); n != nil {
 			c.test.Network.Crash(c.nodeName(i))
+			c.disks[i].die()
 			n.Crash()
 		}
 	})
@@ -194,6 +201,8 @@ func (c *Cluster) Kill(node int) error {
 	if c.take(node) == nil {
 		return errNotRunning
 	}
+	c.test.Network.Crash(c.nodeName(node))
+	c.disks[node].die()
 	c.test.Crash(node)
 	return nil
 }
@@ -335,8 +344,11 @@ func (c *Cluster) Transfer(to int) error {
 	return err
 }
 
-// Disk implements cluster.Cluster.
-func (c *Cluster) Disk(int, cluster.Disk, time.Duration) error { return cluster.ErrUnsupported }
+// Disk implements cluster.Cluster, for the writes of the log and of votes.
+func (c *Cluster) Disk(node int, how cluster.Disk, delay time.Duration) error {
+	c.disks[node].set(how, delay)
+	return nil
+}
 
 // Wipe implements cluster.Cluster.
 func (c *Cluster) Wipe(node int) error {
@@ -394,8 +406,10 @@ func (c *Cluster) Close() error {
 	c.endings.Wait()
 	for i := range c.nodes {
 		c.take(i)
+		c.disks[i].die()
 		c.test.Crash(i)
 	}
 	c.test.Close()
+	time.Sleep(lingering)
 	return nil
 }
