@@ -96,6 +96,12 @@ func TestWakeups(t *testing.T) {
 			50..55     a  release x -> info
 			5..1140    b  acquire x -> 9
 			5000..5001 b  release x`},
+		{"a release of which nobody knows, in a session that goes on", w, Valid, "", "", `
+			0..10      a  acquire x session=s -> 5 lease=500
+			50..55     a  release x -> info
+			400..401   c  renew session=s -> ok lease=2000
+			5..3000    b  acquire x session=t -> 9 lease=9000
+			5000..5001 b  release x`},
 		{"a holder of whom nobody knows", w, Valid, "", "", `
 			0..10      a  acquire x -> info
 			5..2900    b  acquire x -> 9

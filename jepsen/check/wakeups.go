@@ -78,9 +78,10 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	return v.over("waits")
 }
 
-// gone is when the server has surely ended the hold, in calm times.
+// gone is when the server has surely ended the hold, in calm times. What was not released for certain lives as long as its
+// session, which may be renewed for other holds.
 func (w Wakeups) gone(h *hold) time.Duration {
-	last := h.until
+	last := max(h.until, h.lease)
 	if last == h.known && len(h.ends) == 0 {
 		return history.Forever // nobody knows how long it was renewed
 	}
