@@ -30,6 +30,7 @@ type hold struct {
 	gone    time.Duration // the server has ended it no later than this, Forever when nobody knows
 	acquire history.Operation
 	release *history.Operation // that was told to be done, of this very hold
+	sign    time.Duration      // the last of life in its session
 	lease   time.Duration      // until when the lease was told to last, 0 when it was not told
 	ends    []int              // Ops that bound until
 	ranks   time.Duration      // its place in the queue was known no later than this
@@ -63,6 +64,7 @@ type gatherer struct {
 	asked     map[request]time.Duration
 	ranked    map[request]time.Duration
 	leases    map[string]time.Duration
+	signs     map[string]time.Duration
 }
 
 // gather makes the holds of a history, in the order in which they became known.
@@ -74,7 +76,7 @@ type gatherer struct {
 func gather(ops []history.Op, operations []history.Operation) []*hold {
 	g := &gatherer{
 		told: map[int][]*hold{}, byRequest: map[request][]*hold{}, bySession: map[string][]*hold{},
-		asked: map[request]time.Duration{}, ranked: map[request]time.Duration{}, leases: map[string]time.Duration{},
+		asked: map[request]time.Duration{}, ranked: map[request]time.Duration{}, leases: map[string]time.Duration{}, signs: map[string]time.Duration{},
 	}
 	for _, o := range operations {
 		g.hears(o)
@@ -155,6 +157,9 @@ func (g *gatherer) hears(o history.Operation) {
 			g.ranked[r] = o.End()
 		}
 	}
+	if in.Session != "" && !strings.Contains(o.Complete.Error, "session_gone") {
+		g.signs[in.Session] = max(g.signs[in.Session], o.End())
+	}
 	if out := o.Complete; out.Type == history.OK && out.Session != "" {
 		g.leases[out.Session] = max(g.leases[out.Session], out.Lease)
 	}
@@ -188,6 +193,7 @@ func (g *gatherer) granted(o history.Operation) {
 		if ranked, found := g.ranked[r]; found {
 			h.ranks = min(h.ranks, ranked)
 		}
+		h.sign = g.signs[op.Session]
 		if op.Lease > 0 {
 			h.lease = max(op.Lease, g.leases[op.Session])
 			h.endsAt(h.lease, op.Index)

@@ -99,7 +99,7 @@ func TestWakeups(t *testing.T) {
 		{"a release of which nobody knows, in a session that goes on", w, Valid, "", "", `
 			0..10      a  acquire x session=s -> 5 lease=500
 			50..55     a  release x -> info
-			400..401   c  renew session=s -> ok lease=2000
+			400..2000  c  queue y session=s request=7 -> fail error=cancelled
 			5..3000    b  acquire x session=t -> 9 lease=9000
 			5000..5001 b  release x`},
 		{"a holder of whom nobody knows", w, Valid, "", "", `

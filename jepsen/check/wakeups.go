@@ -81,8 +81,8 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 // gone is when the server has surely ended the hold, in calm times. What was not released for certain lives as long as its
 // session, which may be renewed for other holds.
 func (w Wakeups) gone(h *hold) time.Duration {
-	last := max(h.until, h.lease)
-	if last == h.known && len(h.ends) == 0 {
+	last := max(h.until, h.lease, h.sign)
+	if h.until == h.known && len(h.ends) == 0 {
 		return history.Forever // nobody knows how long it was renewed
 	}
 	return min(h.gone, later(last, w.TTL+w.Slack))
