@@ -43,9 +43,10 @@ type Node struct {
 	dirMu sync.Mutex // held over the disk when the node forms or joins a cluster, and never over the network
 	dir   *dataDir
 
-	changing sync.Mutex // one change of members at a time
-	contacts sync.Map   // id of a member → when it last answered this node; as long as the list of members ever was
-	started  time.Time
+	changing  sync.Mutex // one change of members at a time
+	digesting sync.Mutex // one digest at a time
+	contacts  sync.Map   // id of a member → when it last answered this node; as long as the list of members ever was
+	started   time.Time
 
 	ctx      context.Context // ends when the node's own work must
 	cancel   context.CancelCauseFunc

@@ -78,3 +78,12 @@ const (
 	DiskHangs
 	DiskFull
 )
+
+// Apart is a Cluster whose clients can work in processes of their own, which PauseClient stops.
+type Apart interface {
+	Cluster
+	// Spawn starts the harness's own program at the host of client i, with these arguments and, on its standard input,
+	// this text; the input is closed when ctx ends, and then the program is to end. It returns when it has. The error
+	// says that it ended earlier, or badly, or had to be killed.
+	Spawn(ctx context.Context, i int, arguments []string, input []byte) error
+}

@@ -2,6 +2,8 @@
 package history
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -92,6 +94,7 @@ type History struct {
 	mu       sync.Mutex
 	ops      []Op
 	overflow bool
+	also     func(Op)
 }
 
 // New makes an empty history that takes at most limit Ops. now is the time since the run began.
@@ -109,7 +112,33 @@ func (h *History) Add(op Op) Op {
 	}
 	op.Index, op.Time = len(h.ops), h.now()
 	h.ops = append(h.ops, op)
+	if h.also != nil {
+		h.also(op)
+	}
 	return op
+}
+
+// Tee has each Op that is added from now on given to f too, one after the other. f must not use the history.
+func (h *History) Tee(f func(Op)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.also = f
+}
+
+// Merge takes in what was recorded elsewhere, on the same clock. All is ordered by time then; what was recorded in one
+// place stays in its order.
+func (h *History) Merge(elsewhere []Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.ops)+len(elsewhere) > h.limit {
+		h.overflow = true
+		return
+	}
+	h.ops = append(slices.Clone(h.ops), elsewhere...)
+	slices.SortStableFunc(h.ops, func(a, b Op) int { return cmp.Compare(a.Time, b.Time) })
+	for i := range h.ops {
+		h.ops[i].Index = i
+	}
 }
 
 // Whole says whether every Op was kept.

@@ -1,7 +1,9 @@
 package nemesis
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -85,13 +87,25 @@ func About(name string) string {
 	return ""
 }
 
-// chosen are the faults that a name stands for.
-func chosen(name string) (list []fault, known bool) {
-	for _, f := range faults {
-		known = known || f.name == name
-		if f.plan != nil && (name == f.name || name == Mixed) {
-			list = append(list, f)
+// Validate says whether a text names a fault, or several with + between, which are mixed then.
+func Validate(names string) error {
+	_, err := chosen(names)
+	return err
+}
+
+// chosen are the faults that a text stands for.
+func chosen(names string) (list []fault, err error) {
+	for _, name := range strings.Split(names, "+") {
+		known := false
+		for _, f := range faults {
+			known = known || f.name == name
+			if f.plan != nil && (name == f.name || name == Mixed) {
+				list = append(list, f)
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("there is no fault %q: choose some of %s", name, strings.Join(Names(), ", "))
 		}
 	}
-	return list, known
+	return list, nil
 }

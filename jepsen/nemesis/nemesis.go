@@ -15,7 +15,7 @@ import (
 
 // Options say which faults there are to be. Durations are on the cluster's clock.
 type Options struct {
-	Fault   string // one of Names
+	Fault   string // one of Names, or several with + between
 	Seed    uint64
 	Clients int
 	// Lease is the longest that a client believes to hold a lock without hearing from the cluster.
@@ -54,6 +54,7 @@ type nemesis struct {
 	random  *rand.Rand
 	report  Report
 
+	mixed   bool
 	choice  []fault // what may still be chosen
 	active  []*active
 	started uint64
@@ -72,11 +73,11 @@ type active struct {
 
 // Run makes faults until ctx ends, then ends them all, and waits until the cluster is whole: every node runs and is
 // ready. Run it in a goroutine of its own; nobody else may make faults meanwhile. The error is that of an unknown name,
-// or ErrUnsupported when the cluster cannot make the one fault that was asked for.
+// or ErrUnsupported when the cluster can make none of the faults.
 func Run(ctx context.Context, c cluster.Cluster, h *history.History, o Options) (Report, error) {
-	list, known := chosen(o.Fault)
-	if !known {
-		return Report{}, fmt.Errorf("there is no fault %q: choose one of %s", o.Fault, strings.Join(Names(), ", "))
+	list, err := chosen(o.Fault)
+	if err != nil {
+		return Report{}, err
 	}
 	if o.Quiet <= 0 {
 		o.Quiet = 5 * time.Second
@@ -88,13 +89,13 @@ func Run(ctx context.Context, c cluster.Cluster, h *history.History, o Options) 
 		o.Patience = 60 * time.Second
 	}
 	n := &nemesis{
-		ctx: ctx, cluster: c, history: h, options: o, choice: list,
+		ctx: ctx, cluster: c, history: h, options: o, choice: list, mixed: len(list) > 1,
 		random: rand.New(rand.NewPCG(o.Seed, 0x6e656d65736973)),
 		report: Report{Begun: map[string]int{}, Skipped: map[string]int{}},
 	}
 	n.schedule()
 	n.heal()
-	if o.Fault != Mixed && len(n.report.Unsupported) > 0 && len(n.report.Begun) == 0 {
+	if len(list) > 0 && len(n.choice) == 0 {
 		return n.report, fmt.Errorf("%s: %w", o.Fault, cluster.ErrUnsupported)
 	}
 	return n.report, nil
@@ -147,7 +148,7 @@ func (n *nemesis) about(mean time.Duration) time.Duration {
 // beginOne begins one of the faults that may be begun now.
 func (n *nemesis) beginOne() {
 	most := 1
-	if n.options.Fault == Mixed {
+	if n.mixed {
 		most = mostAtOnce
 	}
 	if len(n.active) >= most || n.started >= mostFaults {

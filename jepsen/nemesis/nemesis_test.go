@@ -357,7 +357,7 @@ func TestWhatTheClusterCannotDoIsSaid(t *testing.T) {
 	}
 	announced(t, ops)
 	f.healed()
-	if _, err := Run(ctx, f, nil, Options{Fault: "meteor"}); err == nil || !strings.Contains(err.Error(), "kill-one") {
+	if _, err := Run(ctx, f, nil, Options{Fault: "kill-one+meteor"}); err == nil || !strings.Contains(err.Error(), "kill-one") {
 		t.Errorf("an unknown fault: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -23,6 +22,8 @@ const (
 	longestLease = 7 * time.Second
 	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
 	quiet = 15 * time.Second
+	// length is how long a fault lasts, on average. In short runs both are shorter, or there would be hardly any fault.
+	length = 8 * time.Second
 	// recovery is how long clients go on when all faults are healed: everybody must get on again.
 	recovery = 20 * time.Second
 	// settling is how long the last looks may take each.
@@ -43,7 +44,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	}
 	env := func(i int) *workload.Env {
 		e := &workload.Env{
-			Client: c.Client(i), Index: i, Clients: spec.Clients + 1, Rand: rand.New(rand.NewPCG(spec.Seed, uint64(i)+100)),
+			Client: c.Client(i), Index: i, Clients: spec.Clients + 1, Rand: clientRandom(spec, i),
 			History: h, Now: c.Now, Sleep: c.Sleep, Rate: spec.Rate, Exact: c.Kind() == "virtual", Store: store,
 		}
 		e.Begin()
@@ -52,13 +53,19 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var clients sync.WaitGroup
+	recorded, failed := make([][]history.Op, spec.Clients), make([]error, spec.Clients)
 	for i := range spec.Clients {
-		clients.Go(func() { w.Client(working, env(i)) })
+		if a, ok := c.(apart); ok {
+			clients.Go(func() { recorded[i], failed[i] = a.work(working, spec, i) })
+		} else {
+			clients.Go(func() { w.Client(working, env(i)) })
+		}
 	}
 	faulty, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(spec.Time, cancel)
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
-		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease, Quiet: quiet,
+		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
+		Quiet: min(quiet, spec.Time/8), Length: min(length, spec.Time/8),
 	})
 	timer.Stop()
 	cancel()
@@ -70,6 +77,12 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	clients.Wait()
 	if err != nil {
 		return result, err
+	}
+	for _, ops := range recorded {
+		h.Merge(ops)
+	}
+	if err := errors.Join(failed...); err != nil {
+		result.Verdicts = append(result.Verdicts, check.Verdict{Checker: "clients", Outcome: check.Unknown, Why: err.Error()})
 	}
 	last := env(spec.Clients)
 	for _, name := range w.Locks() {

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pawl-lock/pawl/jepsen/check"
@@ -36,8 +35,8 @@ func (s Spec) Validate() error {
 		return err
 	}
 	switch {
-	case !slices.Contains(nemesis.Names(), s.Fault):
-		return fmt.Errorf("there is no fault %q; there are %v", s.Fault, nemesis.Names())
+	case nemesis.Validate(s.Fault) != nil:
+		return nemesis.Validate(s.Fault)
 	case s.Nodes < 1 || s.Nodes > 9:
 		return fmt.Errorf("nodes: %d is not from 1 to 9", s.Nodes)
 	case s.Clients < 1 || s.Clients > 100:

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Use: "pawl-jepsen", Short: "Look for what goes wrong with Pawl under faults",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(&code), tableCommand(), listCommand())
+	root.AddCommand(runCommand(&code), tableCommand(), listCommand(), clientCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -56,16 +56,31 @@ func runCommand(code *int) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run", Short: "Run workloads under faults, and judge what happened", Args: cobra.NoArgs,
 		Long: `Run makes one run after the other, each with the next seed, and judges each. Of several workloads and faults (all, or
-names with commas between) the seed says which: first all workloads under the first fault, and so on. Whoever wants to see a run again gives its seed, workload and fault.
+names with commas between; faults with + between are mixed) the seed says which: first all workloads under the first fault, and
+so on.
 
 It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker could not judge one: that is no pass.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			b.out, b.code = c.OutOrStdout(), code
+			switch b.spec.Cluster {
+			case "virtual":
+				b.play = func(_ context.Context, spec runner.Spec) (runner.Result, error) {
+					return runner.RunVirtual(virtual.Command, spec)
+				}
+			case "processes":
+				if done, err := isolate(code); done || err != nil {
+					return err
+				}
+				b.play = b.real.run
+			default:
+				return fmt.Errorf("cluster: there is no kind %q", b.spec.Cluster)
+			}
 			return b.run(c.Context())
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&b.spec.Cluster, "cluster", "virtual", "kind of cluster: virtual")
+	f.StringVar(&b.spec.Cluster, "cluster", "virtual", "kind of cluster: virtual or processes, which needs Linux and root")
+	f.StringVar(&b.real.pawl, "pawl", "", "program of nodes that are processes (built from the source without it)")
 	f.StringVar(&b.workload, "workload", "mutex", "what clients do: see pawl-jepsen list")
 	f.StringVar(&b.fault, "fault", nemesis.Mixed, "what goes wrong: see pawl-jepsen list")
 	f.DurationVar(&b.spec.Time, "time", 10*time.Minute, "how long there are faults, on the cluster's clock")
@@ -87,6 +102,8 @@ type batch struct {
 	count           int
 	dir             string
 	keep            bool
+	real            processes
+	play            func(context.Context, runner.Spec) (runner.Result, error)
 
 	out  io.Writer
 	code *int
@@ -102,9 +119,6 @@ func (b *batch) run(ctx context.Context) error {
 	if b.count < 1 || b.count > maxCount {
 		return fmt.Errorf("count: %d is not from 1 to %d", b.count, maxCount)
 	}
-	if b.spec.Cluster != "virtual" {
-		return fmt.Errorf("cluster: there is no kind %q", b.spec.Cluster)
-	}
 	missed := map[string]bool{} // workloads that must fail, and have not
 	for i := range b.count {
 		if ctx.Err() != nil {
@@ -118,9 +132,9 @@ func (b *batch) run(ctx context.Context) error {
 		spec.Fault = faults[turn/uint64(len(workloads))%uint64(len(faults))]
 		// First, so that it is known which run it was that did not come to its end.
 		_, _ = fmt.Fprintf(b.out, "%s under %s, seed %d: ", spec.Workload, spec.Fault, spec.Seed)
-		result, err := runner.RunVirtual(virtual.Command, spec)
+		result, err := b.play(ctx, spec)
 		if errors.Is(err, cluster.ErrUnsupported) {
-			_, _ = fmt.Fprintln(b.out, "not possible in virtual time")
+			_, _ = fmt.Fprintln(b.out, "not possible with a cluster of this kind")
 			continue
 		}
 		if err != nil {

@@ -1,0 +1,26 @@
+//go:build !linux
+
+package process
+
+import (
+	"fmt"
+
+	"github.com/pawl-lock/pawl/jepsen/cluster"
+)
+
+// Options say what kind of cluster a run wants. There is none on this system.
+type Options struct {
+	Nodes, Clients int
+	Pawl, Dir      string
+	DiskSize       int64
+}
+
+// Isolate needs Linux.
+func Isolate() (code int, isolated bool, err error) {
+	return 0, false, fmt.Errorf("a cluster of processes needs Linux: %w", cluster.ErrUnsupported)
+}
+
+// New needs Linux.
+func New(Options) (cluster.Apart, error) {
+	return nil, fmt.Errorf("a cluster of processes needs Linux: %w", cluster.ErrUnsupported)
+}
