@@ -22,7 +22,9 @@ const (
 	longestLease = 7 * time.Second
 	// quiet is how long there is no fault between two, on average: some checkers look at calm times only.
 	quiet = 15 * time.Second
-	// length is how long a fault lasts, on average. In short runs both are shorter, or there would be hardly any fault.
+	// shortQuiet is the least of it in short runs, where it is a fifteenth of the run, or there would be hardly any fault.
+	shortQuiet = 3 * time.Second
+	// length is how long a fault lasts, on average, and at most an eighth of the run.
 	length = 8 * time.Second
 	// recovery is how long clients go on when all faults are healed: everybody must get on again.
 	recovery = 20 * time.Second
@@ -65,7 +67,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	timer := time.AfterFunc(spec.Time, cancel)
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
 		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
-		Quiet: min(quiet, spec.Time/8), Length: min(length, spec.Time/8),
+		Quiet: min(quiet, max(spec.Time/15, shortQuiet)), Length: min(length, spec.Time/8),
 	})
 	timer.Stop()
 	cancel()

@@ -15,9 +15,9 @@ type child struct {
 	err     error         // how; read it after done
 }
 
-// spawn starts a program at a host. What becomes of it is written to out, too.
-func spawn(h *host, command *exec.Cmd, out io.Writer) (*child, error) {
-	if err := h.start(command); err != nil {
+// spawn starts a program, somewhere. What becomes of it is written to out, too.
+func spawn(start func(*exec.Cmd) error, command *exec.Cmd, out io.Writer) (*child, error) {
+	if err := start(command); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", command.Path, err)
 	}
 	c := &child{command: command, done: make(chan struct{})}

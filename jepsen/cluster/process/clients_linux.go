@@ -18,12 +18,12 @@ var _ cluster.Apart = (*Cluster)(nil)
 // giveBack is how long a client may take to end: it gives back what it holds, from a cluster that may be in trouble.
 const giveBack = 60 * time.Second
 
-func (c *Cluster) clientLog(i int) string {
-	return filepath.Join(c.options.Dir, fmt.Sprintf("client%d.log", i))
+func (c *ground) clientLog(i int) string {
+	return filepath.Join(c.dir, fmt.Sprintf("client%d.log", i))
 }
 
 // Spawn implements cluster.Apart. What the program says is in Dir.
-func (c *Cluster) Spawn(ctx context.Context, i int, arguments []string, input []byte) error {
+func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []byte) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Cluster) Spawn(ctx context.Context, i int, arguments []string, input []
 	if err != nil {
 		return err
 	}
-	process, err := spawn(c.hosts[len(c.nodes)+i], command, log)
+	process, err := spawn(c.hosts[c.size+i].start, command, log)
 	if err != nil {
 		return err
 	}
@@ -68,12 +68,12 @@ func (c *Cluster) Spawn(ctx context.Context, i int, arguments []string, input []
 }
 
 // PauseClient implements cluster.Cluster, for a client that Spawn has started.
-func (c *Cluster) PauseClient(client int) error { return c.signalClient(client, syscall.SIGSTOP) }
+func (c *ground) PauseClient(client int) error { return c.signalClient(client, syscall.SIGSTOP) }
 
 // ResumeClient implements cluster.Cluster.
-func (c *Cluster) ResumeClient(client int) error { return c.signalClient(client, syscall.SIGCONT) }
+func (c *ground) ResumeClient(client int) error { return c.signalClient(client, syscall.SIGCONT) }
 
-func (c *Cluster) signalClient(client int, s syscall.Signal) error {
+func (c *ground) signalClient(client int, s syscall.Signal) error {
 	c.mu.Lock()
 	process := c.clients[client]
 	c.mu.Unlock()

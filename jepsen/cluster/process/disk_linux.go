@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -29,24 +30,10 @@ func (c *Cluster) Disk(node int, d cluster.Disk, delay time.Duration) error {
 	n := c.nodes[node]
 	switch d {
 	case cluster.DiskFine:
-		return errors.Join(n.untrace(), n.empty())
-	case cluster.DiskSlow:
-		return n.trace(fmt.Sprintf("delay_enter=%d", delay.Microseconds()))
-	case cluster.DiskHangs:
-		return n.trace(fmt.Sprintf("delay_enter=%d", forever.Microseconds()))
-	case cluster.DiskFails:
-		return n.trace("error=EIO")
+		n.untrace()
+		return n.empty()
 	case cluster.DiskFull:
 		return n.fill()
-	}
-	return cluster.ErrUnsupported
-}
-
-// trace attaches strace to the node, and returns when it has hold of all its threads.
-func (n *node) trace(inject string) error {
-	program, err := exec.LookPath("strace")
-	if err != nil {
-		return fmt.Errorf("%w: %w", cluster.ErrUnsupported, err)
 	}
 	if n.tracer.runs() {
 		return errors.New("the disk has a fault already")
@@ -54,26 +41,60 @@ func (n *node) trace(inject string) error {
 	if !n.process.runs() {
 		return errNotRunning
 	}
-	command := exec.Command(program, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(n.process.pid()),
-		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:"+inject)
-	command.Stderr = n.log
-	if n.tracer, err = spawn(n.host, command, n.log); err != nil {
-		return err
-	}
-	for end := time.Now().Add(attachLimit); n.process.runs(); time.Sleep(5 * time.Millisecond) {
-		if n.traced() {
-			return nil
-		}
-		if !n.tracer.runs() || time.Now().After(end) {
-			return errors.New("strace does not attach to the node")
-		}
-	}
-	return nil // a failing disk has ended it
+	var err error
+	n.tracer, err = trace(n.host.start, n.process.pid(), n.process.runs, d, delay, n.log)
+	return err
 }
 
-// traced says whether every thread of the node is.
-func (n *node) traced() bool {
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", n.process.pid()))
+// untrace lets the node go. What hangs goes on, or ends.
+func (n *node) untrace() {
+	if !release(n.tracer) {
+		return
+	}
+	select {
+	case <-n.process.done:
+	case <-time.After(detachLimit):
+	}
+}
+
+// trace attaches strace to a process, and returns when it has hold of all its threads.
+func trace(start func(*exec.Cmd) error, pid int, runs func() bool, d cluster.Disk, delay time.Duration, log io.Writer) (*child, error) {
+	var inject string
+	switch d {
+	case cluster.DiskSlow:
+		inject = fmt.Sprintf("delay_enter=%d", delay.Microseconds())
+	case cluster.DiskHangs:
+		inject = fmt.Sprintf("delay_enter=%d", forever.Microseconds())
+	case cluster.DiskFails:
+		inject = "error=EIO"
+	default:
+		return nil, cluster.ErrUnsupported
+	}
+	program, err := exec.LookPath("strace")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", cluster.ErrUnsupported, err)
+	}
+	command := exec.Command(program, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(pid),
+		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:"+inject)
+	command.Stderr = log
+	tracer, err := spawn(start, command, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(attachLimit); runs(); time.Sleep(5 * time.Millisecond) {
+		if traced(pid) {
+			return tracer, nil
+		}
+		if !tracer.runs() || time.Now().After(end) {
+			return tracer, errors.New("strace does not attach to the node")
+		}
+	}
+	return tracer, nil // a failing disk has ended it
+}
+
+// traced says whether every thread of a process is.
+func traced(pid int) bool {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(tasks) == 0 {
 		return false
 	}
@@ -86,22 +107,10 @@ func (n *node) traced() bool {
 	return true
 }
 
-// untrace lets the node go. What hangs goes on, or ends: a node that has given up a hanging disk cannot while strace has it,
-// and strace does not let go of it by itself.
-func (n *node) untrace() error {
-	tracer := n.tracer
-	n.tracer = nil
-	if !tracer.runs() {
-		return nil // or never did
-	}
-	if tracer.stop(detachLimit) == nil {
-		return nil
-	}
-	select {
-	case <-n.process.done:
-	case <-time.After(detachLimit):
-	}
-	return nil
+// release ends a tracer, if there is one. A process that has given up a hanging disk cannot end while strace has it, and
+// strace does not let go of it by itself: then it is forced to, and the process is about to end.
+func release(tracer *child) (forced bool) {
+	return tracer.runs() && tracer.stop(detachLimit) != nil
 }
 
 func (n *node) filler() string { return filepath.Join(n.disk, "filler") }
@@ -147,15 +156,20 @@ func (c *Cluster) Damage(node int, seed uint64) error {
 	if n.process.runs() {
 		return errRunning
 	}
+	return damage(n.data(), seed, n.log)
+}
+
+// damage changes one of the files in a directory, and says how.
+func damage(dir string, seed uint64, log io.Writer) error {
 	var files []string
-	err := filepath.WalkDir(n.data(), func(path string, entry os.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if info, infoErr := entry.Info(); err == nil && infoErr == nil && info.Mode().IsRegular() && info.Size() > 0 {
 			files = append(files, path)
 		}
 		return err
 	})
 	if err != nil || len(files) == 0 {
-		return errors.Join(err, fmt.Errorf("%s has no files to damage", n.name))
+		return errors.Join(err, fmt.Errorf("%s has no files to damage", dir))
 	}
 	random := rand.New(rand.NewPCG(seed, 3))
 	path := files[random.IntN(len(files))]
@@ -184,7 +198,7 @@ func (c *Cluster) Damage(node int, seed uint64) error {
 		}
 		what = fmt.Sprintf("page %d overwritten", page)
 	}
-	fmt.Fprintf(n.log, "--- harness: %s of %d bytes: %s\n", filepath.Base(path), len(data), what)
+	fmt.Fprintf(log, "--- harness: %s of %d bytes: %s\n", filepath.Base(path), len(data), what)
 	return os.WriteFile(path, data, 0o600)
 }
 

@@ -21,9 +21,6 @@ type node struct {
 }
 
 func (n *node) data() string    { return filepath.Join(n.disk, "data") }
-func (n *node) api() string     { return n.host.address + ":7700" }
-func (n *node) peer() string    { return n.host.address + ":7800" }
-func (n *node) apiURL() string  { return "http://" + n.api() }
 func (n *node) logPath() string { return n.log.Name() }
 
 // stopLimit is how long a node may take to stop in order: its own limit, and what a busy machine adds.
@@ -33,7 +30,7 @@ const stopLimit = 20 * time.Second
 func (c *Cluster) Kill(node int) error {
 	n := c.nodes[node]
 	err := n.process.kill()
-	_ = n.untrace()
+	n.untrace()
 	return err
 }
 
@@ -60,14 +57,14 @@ func (c *Cluster) Start(node int) error {
 		return nil
 	}
 	var peers []string
-	for _, other := range c.nodes {
-		peers = append(peers, other.name+"="+other.peer())
+	for i := range c.nodes {
+		peers = append(peers, name(i)+"="+c.peer(i))
 	}
 	command := exec.Command(c.options.Pawl, "server", "--name", n.name, "--data", n.data(), "--peers", strings.Join(peers, ","),
-		"--api", n.api(), "--insecure", "--log-format", "json")
+		"--api", n.host.address+":7700", "--insecure", "--log-format", "json")
 	command.Stdout, command.Stderr = n.log, n.log
 	fmt.Fprintf(n.log, "--- harness: starting at %v\n", c.Now().Round(time.Millisecond))
-	process, err := spawn(n.host, command, n.log)
+	process, err := spawn(n.host.start, command, n.log)
 	if err != nil {
 		return err
 	}

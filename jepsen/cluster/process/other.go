@@ -24,3 +24,14 @@ func Isolate() (code int, isolated bool, err error) {
 func New(Options) (cluster.Apart, error) {
 	return nil, fmt.Errorf("a cluster of processes needs Linux: %w", cluster.ErrUnsupported)
 }
+
+// ContainerOptions say what kind of cluster of containers a run wants. There is none on this system.
+type ContainerOptions struct {
+	Nodes, Clients  int
+	Root, Dist, Dir string
+}
+
+// NewContainers needs Linux.
+func NewContainers(ContainerOptions) (cluster.Apart, error) {
+	return nil, fmt.Errorf("a cluster of containers with faults needs Linux: %w", cluster.ErrUnsupported)
+}

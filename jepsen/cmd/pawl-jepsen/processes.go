@@ -41,15 +41,29 @@ func (p *processes) run(ctx context.Context, spec runner.Spec) (runner.Result, e
 	if err := p.build(ctx); err != nil {
 		return runner.Result{}, err
 	}
+	return inDir(func(dir string) (runner.Result, error) { return runner.RunProcesses(ctx, spec, p.pawl, dir) })
+}
+
+// containers makes runs on the compose cluster of the folder that the command runs in.
+type containers struct {
+	dist string // what make dist has made
+}
+
+func (c *containers) run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	return inDir(func(dir string) (runner.Result, error) { return runner.RunContainers(ctx, spec, ".", c.dist, dir) })
+}
+
+// inDir makes a run in a directory, which stays only when there is no result, which would have it all.
+func inDir(run func(dir string) (runner.Result, error)) (runner.Result, error) {
 	dir, err := os.MkdirTemp("", "pawl-jepsen-")
 	if err != nil {
 		return runner.Result{}, err
 	}
-	result, err := runner.RunProcesses(ctx, spec, p.pawl, dir)
+	result, err := run(dir)
 	if err != nil {
 		return result, fmt.Errorf("%w (logs are in %s)", err, dir)
 	}
-	return result, os.RemoveAll(dir) // the result has it all
+	return result, os.RemoveAll(dir)
 }
 
 func (p *processes) build(ctx context.Context) error {

@@ -72,6 +72,8 @@ It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker
 					return err
 				}
 				b.play = b.real.run
+			case "containers":
+				b.play = b.compose.run
 			default:
 				return fmt.Errorf("cluster: there is no kind %q", b.spec.Cluster)
 			}
@@ -79,7 +81,8 @@ It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&b.spec.Cluster, "cluster", "virtual", "kind of cluster: virtual or processes, which needs Linux and root")
+	f.StringVar(&b.spec.Cluster, "cluster", "virtual", "kind of cluster: virtual, or (Linux, root) processes or containers")
+	f.StringVar(&b.compose.dist, "dist", "./dist", "folder that make dist has made, for containers")
 	f.StringVar(&b.real.pawl, "pawl", "", "program of nodes that are processes (built from the source without it)")
 	f.StringVar(&b.workload, "workload", "mutex", "what clients do: see pawl-jepsen list")
 	f.StringVar(&b.fault, "fault", nemesis.Mixed, "what goes wrong: see pawl-jepsen list")
@@ -103,6 +106,7 @@ type batch struct {
 	dir             string
 	keep            bool
 	real            processes
+	compose         containers
 	play            func(context.Context, runner.Spec) (runner.Result, error)
 
 	out  io.Writer
