@@ -24,16 +24,13 @@ func (c *ground) clientLog(i int) string {
 
 // Spawn implements cluster.Apart. What the program says is in Dir.
 func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []byte) error {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	log, err := os.OpenFile(c.clientLog(i), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	command := exec.Command(program, arguments...)
+	command := exec.Command(ownProgram, arguments...)
+	command.Args[0] = os.Args[0]
 	command.Stdout, command.Stderr = log, log
 	stdin, err := command.StdinPipe()
 	if err != nil {

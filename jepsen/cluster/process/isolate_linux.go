@@ -18,22 +18,25 @@ const inside = "PAWL_JEPSEN_INSIDE"
 // disks is where the nodes' disks are mounted. Nobody else has such a directory: it shows that all is furnished.
 const disks = "/run/pawl-jepsen"
 
+// ownProgram is the harness's program, also when its file has been replaced meanwhile.
+const ownProgram = "/proc/self/exe"
+
+// Isolated says whether this is the program that Isolate has started. There is no network in there, for downloads.
+func Isolated() bool { return os.Getenv(inside) != "" }
+
 // Isolate starts this program again, with the same arguments and in namespaces of its own (processes, mounts, network),
 // waits until it has ended, and gives its exit code and false. In the program that was started it gives true: it is to go
 // on. Call it first in main, or in TestMain. The error says why this machine cannot do it; nothing has happened then.
 func Isolate() (code int, isolated bool, err error) {
-	if os.Getenv(inside) != "" {
+	if Isolated() {
 		return 0, true, furnish()
 	}
 	if err := missing(); err != nil {
 		return 0, false, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return 0, false, err
-	}
 	runtime.LockOSThread() // the child ends with the thread that started it
-	child := exec.Command(program, os.Args[1:]...)
+	child := exec.Command(ownProgram, os.Args[1:]...)
+	child.Args[0] = os.Args[0]
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	child.Env = append(os.Environ(), inside+"=1")
 	child.SysProcAttr = &syscall.SysProcAttr{

@@ -15,6 +15,9 @@ type Options struct {
 	DiskSize       int64
 }
 
+// Isolated is false.
+func Isolated() bool { return false }
+
 // Isolate needs Linux.
 func Isolate() (code int, isolated bool, err error) {
 	return 0, false, fmt.Errorf("a cluster of processes needs Linux: %w", cluster.ErrUnsupported)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,18 @@ func TestMain(m *testing.M) {
 		beClient()
 		return
 	}
+	flag.Parse()
+	if testing.Short() { // real processes take seconds
+		os.Exit(m.Run())
+	}
+	var remove func()
+	if !Isolated() {
+		remove = build()
+	}
 	code, isolated, err := Isolate()
+	if remove != nil {
+		remove()
+	}
 	switch {
 	case isolated && err == nil:
 		code = m.Run()
@@ -70,7 +82,7 @@ func newWorld(t *testing.T, nodes, clients int) *world {
 	if testing.Short() {
 		t.Skip("real processes take seconds: skipped by -short")
 	}
-	c, err := New(Options{Nodes: nodes, Clients: clients, Pawl: pawl(t), Dir: t.TempDir()})
+	c, err := New(Options{Nodes: nodes, Clients: clients, Pawl: os.Getenv(program), Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,23 +101,23 @@ func newWorld(t *testing.T, nodes, clients int) *world {
 	return w
 }
 
-var built string
+// program is the variable that names the program that nodes run.
+const program = "PAWL_JEPSEN_TEST_PROGRAM"
 
-// pawl builds the program once.
-func pawl(t *testing.T) string {
-	t.Helper()
-	if built == "" {
-		dir, err := os.MkdirTemp("", "pawl-jepsen-test") // on a file system of this process's own: see TestMain
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, "pawl")
-		if out, err := exec.Command("go", "build", "-o", path, "github.com/pawl-lock/pawl/cmd/pawl").CombinedOutput(); err != nil {
-			t.Fatalf("building pawl: %v\n%s", err, out)
-		}
-		built = path
+// build builds it, where there is a network.
+func build() (remove func()) {
+	dir, err := os.MkdirTemp("", "pawl-jepsen-test")
+	if err != nil {
+		panic(err)
 	}
-	return built
+	path := filepath.Join(dir, "pawl")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/pawl-lock/pawl/cmd/pawl").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("building pawl: %v\n%s", err, out))
+	}
+	if err := os.Setenv(program, path); err != nil {
+		panic(err)
+	}
+	return func() { _ = os.RemoveAll(dir) }
 }
 
 // do is for faults that must succeed.

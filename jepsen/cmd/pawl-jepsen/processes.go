@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -21,26 +22,47 @@ func clientCommand() *cobra.Command {
 	}
 }
 
+// processes makes runs on real processes.
+type processes struct {
+	pawl string // the program of the nodes; "" builds it
+}
+
+// program is the variable by which the isolated process learns what was built.
+const program = "PAWL_JEPSEN_PROGRAM"
+
 // isolate has the whole command done by another process, unless this is that one. It is called before anything is done.
-func isolate(code *int) (done bool, err error) {
+func (p *processes) isolate(ctx context.Context, code *int) (done bool, err error) {
+	if p.pawl == "" && !process.Isolated() {
+		dir, err := os.MkdirTemp("", "pawl-jepsen-")
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		if err := build(ctx, filepath.Join(dir, "pawl")); err != nil {
+			return false, err
+		}
+	}
 	exit, isolated, err := process.Isolate()
 	if isolated || err != nil {
+		p.pawl = cmp.Or(p.pawl, os.Getenv(program))
 		return false, err
 	}
 	*code = exit
 	return true, nil
 }
 
-// processes makes runs on real processes.
-type processes struct {
-	pawl string // the program of the nodes; "" builds it
+// build builds the program of the nodes, and has the isolated process know it.
+func build(ctx context.Context, path string) error {
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path, "github.com/pawl-lock/pawl/cmd/pawl")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("building pawl (or name it with --pawl): %w: %s", err, out)
+	}
+	return os.Setenv(program, path)
 }
 
 // run makes one run. It is called in the isolated process.
 func (p *processes) run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-	if err := p.build(ctx); err != nil {
-		return runner.Result{}, err
-	}
 	return inDir(func(dir string) (runner.Result, error) { return runner.RunProcesses(ctx, spec, p.pawl, dir) })
 }
 
@@ -64,22 +86,4 @@ func inDir(run func(dir string) (runner.Result, error)) (runner.Result, error) {
 		return result, fmt.Errorf("%w (logs are in %s)", err, dir)
 	}
 	return result, os.RemoveAll(dir)
-}
-
-func (p *processes) build(ctx context.Context) error {
-	if p.pawl != "" {
-		return nil
-	}
-	dir, err := os.MkdirTemp("/run", "pawl-") // it vanishes with this process's namespaces
-	if err != nil {
-		return err
-	}
-	program := filepath.Join(dir, "pawl")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "github.com/pawl-lock/pawl/cmd/pawl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building pawl (or name it with --pawl): %w: %s", err, out)
-	}
-	p.pawl = program
-	return nil
 }

@@ -68,7 +68,7 @@ It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker
 					return runner.RunVirtual(virtual.Command, spec)
 				}
 			case "processes":
-				if done, err := isolate(code); done || err != nil {
+				if done, err := b.real.isolate(c.Context(), code); done || err != nil {
 					return err
 				}
 				b.play = b.real.run
