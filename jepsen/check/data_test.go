@@ -165,8 +165,8 @@ func TestFairness(t *testing.T) {
 			4..30   a  acquire x session=s request=1 -> 9`},
 		{"asked at the same time", c, Valid, "", "", `
 			0..3    a  queue x session=s request=1
-			2..3    b  queue x session=t request=1
-			4..20   b  acquire x session=t request=1 -> 5
+			2..4    b  queue x session=t request=1
+			5..20   b  acquire x session=t request=1 -> 5
 			4..30   a  acquire x session=s request=1 -> 9
 			31..32  d  queue x session=u request=1 -> 11`},
 		{"who gave up was not overtaken", c, Unknown, "no pairs", "", `
@@ -217,6 +217,10 @@ func TestReads(t *testing.T) {
 			4..6    a  release x
 			7..     b  acquire x
 			8..9    c  look x -> 9`},
+		{"a hold may have ended during the look", c, Valid, "", "", `
+			0..1    a  acquire x -> 5
+			2..6    b  look x -> 0
+			3..4    a  release x`},
 		{"a hold may have ended when its holder believes no more", c, Valid, "", "", `
 			0..1    a  acquire x -> 5
 			2       a  lost x lease=2

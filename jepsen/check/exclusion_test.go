@@ -15,6 +15,11 @@ func TestExclusion(t *testing.T) {
 			20..    a  release x
 			5..21   b  acquire x -> 9
 			60..70  b  release x`},
+		{"released and granted in the same moment", e, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			20..25  a  release x
+			5..20   b  acquire x -> 9
+			60..70  b  release x`},
 		{"both at once", e, Invalid, "both believed", "a acquire, b acquire, a release, b release", `
 			0..10   a  acquire x -> 5
 			5..19   b  acquire x -> 9
@@ -144,6 +149,9 @@ func TestTokens(t *testing.T) {
 			0..10   a  acquire x -> 1
 			20..30  b  acquire x -> 2
 			40..50  c  acquire y -> 1`},
+		{"one for two locks, one after the other", c, Invalid, "token 5 was granted", "", `
+			0..10   a  acquire x -> 5
+			20..30  b  acquire y -> 5`},
 		{"several at once have the same", c, Valid, "", "", `
 			0..10   a  acquire locks=x,y -> ok locks=x:5,y:5
 			20..30  b  acquire x -> 7`},

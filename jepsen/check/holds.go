@@ -17,24 +17,24 @@ const (
 
 // hold is one acknowledged grant of one lock: what its holder was told, and how long it could believe in it.
 type hold struct {
-	lock      string
-	mode      string
-	limit     int64
-	token     uint64
-	session   string
-	request   uint64
-	process   int
-	asked     time.Duration // the request was first sent then, by whatever operation
-	known     time.Duration // the grant was made no later than this
-	until     time.Duration // the holder believed in it until then; the server must not have ended it before
-	gone      time.Duration // the server has ended it no later than this, Forever when nobody knows
-	acquire   history.Operation
-	release   *history.Operation // that was told to be done, of this very hold
-	lease     time.Duration      // until when the lease was told to last, 0 when it was not told
-	ends      []int              // Ops that bound until
-	ranks     time.Duration      // its place in the queue was known no later than this
-	seen      time.Duration      // a look that showed it ended then, 0 when there was none
-	abandoned bool               // somebody tried to end it before it was known
+	lock    string
+	mode    string
+	limit   int64
+	token   uint64
+	session string
+	request uint64
+	process int
+	asked   time.Duration // the request was first sent then, by whatever operation
+	known   time.Duration // the grant was made no later than this
+	until   time.Duration // the holder believed in it until then; the server must not have ended it before
+	gone    time.Duration // the server has ended it no later than this, Forever when nobody knows
+	acquire history.Operation
+	release *history.Operation // that was told to be done, of this very hold
+	sign    time.Duration      // the last of life in its session
+	lease   time.Duration      // until when the lease was told to last, 0 when it was not told
+	ends    []int              // Ops that bound until
+	ranks   time.Duration      // its place in the queue was known no later than this
+	seen    time.Duration      // a look that showed it ended then, 0 when there was none
 }
 
 func (h *hold) exclusive() bool { return h.mode != shared }
@@ -64,6 +64,7 @@ type gatherer struct {
 	asked     map[request]time.Duration
 	ranked    map[request]time.Duration
 	leases    map[string]time.Duration
+	signs     map[string]time.Duration
 }
 
 // gather makes the holds of a history, in the order in which they became known.
@@ -75,7 +76,7 @@ type gatherer struct {
 func gather(ops []history.Op, operations []history.Operation) []*hold {
 	g := &gatherer{
 		told: map[int][]*hold{}, byRequest: map[request][]*hold{}, bySession: map[string][]*hold{},
-		asked: map[request]time.Duration{}, ranked: map[request]time.Duration{}, leases: map[string]time.Duration{},
+		asked: map[request]time.Duration{}, ranked: map[request]time.Duration{}, leases: map[string]time.Duration{}, signs: map[string]time.Duration{},
 	}
 	for _, o := range operations {
 		g.hears(o)
@@ -156,6 +157,9 @@ func (g *gatherer) hears(o history.Operation) {
 			g.ranked[r] = o.End()
 		}
 	}
+	if in.Session != "" && !strings.Contains(o.Complete.Error, "session_gone") {
+		g.signs[in.Session] = max(g.signs[in.Session], o.End())
+	}
 	if out := o.Complete; out.Type == history.OK && out.Session != "" {
 		g.leases[out.Session] = max(g.leases[out.Session], out.Lease)
 	}
@@ -189,6 +193,7 @@ func (g *gatherer) granted(o history.Operation) {
 		if ranked, found := g.ranked[r]; found {
 			h.ranks = min(h.ranks, ranked)
 		}
+		h.sign = g.signs[op.Session]
 		if op.Lease > 0 {
 			h.lease = max(op.Lease, g.leases[op.Session])
 			h.endsAt(h.lease, op.Index)
@@ -229,15 +234,12 @@ func (h *hold) lost(op history.Op) {
 // to this hold, says that the server ended it then.
 func (h *hold) released(o history.Operation) {
 	h.endsAt(o.Invoke.Time, o.Invoke.Index)
-	if o.Invoke.Time < h.known {
-		h.abandoned = true
-	}
 	if o.Outcome() != history.OK || o.Invoke.F == history.Convert {
 		return
 	}
 	h.gone = min(h.gone, o.End())
-	// "gone": the server did not know it any more. A hold that is lost by then is known only by its Lost op.
-	if o.Invoke.F == history.Release && h.release == nil && !h.abandoned && o.Complete.Note != "gone" && h.until == o.Invoke.Time {
+	// A hold that was lost before may have ended before, whatever was answered.
+	if o.Invoke.F == history.Release && h.release == nil && h.until == o.Invoke.Time {
 		h.release = &o
 	}
 }

@@ -52,14 +52,14 @@ func (l Leases) Check(ops []history.Op) Verdict {
 		}
 	}
 	for _, h := range r.holds {
-		l.hold(&v, h, ops, forced)
+		l.hold(&v, h, ops)
 	}
 	return v.over("leases")
 }
 
 // hold finds a hold that the server says is expired before its lease has ended.
-func (Leases) hold(v *Verdict, h *hold, ops []history.Op, forced bool) {
-	if h.lease == 0 || forced {
+func (Leases) hold(v *Verdict, h *hold, ops []history.Op) {
+	if h.lease == 0 {
 		return
 	}
 	for _, i := range h.ends {

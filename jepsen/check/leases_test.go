@@ -40,6 +40,10 @@ func TestLeases(t *testing.T) {
 		{"a hold lost because nobody answered", c, Valid, "", "", `
 			0..10   a  acquire x session=s -> 5 lease=50
 			42      a  lost x lease=42 note=unreachable`},
+		{"all sessions ended by an operator", c, Valid, "", "", `
+			0..10   a  open -> ok session=s lease=50
+			20..21  b  force
+			40..41  a  renew session=s -> fail error=session_gone`},
 		{"forced by an operator", c, Valid, "", "", `
 			0..10   a  acquire x session=s -> 5 lease=50
 			20..21  b  force x
@@ -92,8 +96,22 @@ func TestWakeups(t *testing.T) {
 			50..55     a  release x -> info
 			5..1140    b  acquire x -> 9
 			5000..5001 b  release x`},
+		{"a release of which nobody knows, in a session that goes on", w, Valid, "", "", `
+			0..10      a  acquire x session=s -> 5 lease=500
+			50..55     a  release x -> info
+			400..2000  c  queue y session=s request=7 -> fail error=cancelled
+			5..3000    b  acquire x session=t -> 9 lease=9000
+			5000..5001 b  release x`},
 		{"a holder of whom nobody knows", w, Valid, "", "", `
 			0..10      a  acquire x -> info
+			5..2900    b  acquire x -> 9
+			5000..5001 b  release x`},
+		{"a holder who was told too late", w, Valid, "", "", `
+			0..10      a  acquire x -> fail note=lost_before_it_was_known
+			5..1100    b  acquire x -> 9
+			5000..5001 b  release x`},
+		{"one that stood in the queue and of whom nobody knows", w, Valid, "", "", `
+			0..10      a  queue x session=s request=1 -> info
 			5..2900    b  acquire x -> 9
 			5000..5001 b  release x`},
 		{"a holder of whom nobody knows cannot hold for ever", w, Invalid, "nobody held it", "", `

@@ -103,8 +103,7 @@ type window struct {
 // kinds of such moments, and at both every right order of the whole is made of right orders of the parts:
 //
 //   - Nothing is under way, and every hold that is known and was not released is either still believed in (then it is
-//     surely there) or will never be released nor seen (then it is in nobody's way, and whether it is there makes no
-//     difference).
+//     surely there) or will not be seen (then it is in nobody's way, and whether it is there makes no difference).
 //   - An exclusive hold is known and still believed in. Then it alone is there. A grant under way, which is known and
 //     believed in later, is made later: both would be there otherwise. A release under way, of another hold, was done
 //     before. (A look under way may be on either side: no cut.)
@@ -182,7 +181,7 @@ func (r rules) certain(init lockState, open []*call, at time.Duration) (holds []
 		return release != nil && release.End() <= at
 	})
 	for _, id := range holds {
-		if h := r.holds[id]; h.until <= at && (h.release != nil || h.seen > at) {
+		if h := r.holds[id]; h.until <= at && h.seen > at {
 			return nil, nil, false
 		}
 	}

@@ -47,6 +47,18 @@ func TestLinearizable(t *testing.T) {
 			15      a  lost x lease=14
 			11..19  b  acquire x -> 9
 			50..60  b  release x`},
+		{"lost while it is released", mutex, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			20..30  a  release x
+			22      a  lost x lease=12
+			11..15  b  acquire x -> 9
+			16..17  b  release x`},
+		{"cancelled by another before the answer came", fenced, Valid, "", "", `
+			2..50   b  acquire x session=t request=1 -> 4
+			6..8    c  cancel session=t request=1
+			7..10   a  acquire x -> 9
+			11..12  d  look x -> 9
+			90..99  a  release x`},
 		{"released twice by two", mutex, Invalid, "no order", "", `
 			0..10   a  acquire x session=s request=1 -> 5
 			12..19  b  acquire x session=t request=1 -> 9
@@ -164,11 +176,11 @@ func TestLinearizable(t *testing.T) {
 			13..40  c  acquire x -> 9
 			50..51  c  release x`},
 		{"two looks at who never got the answer", fenced, Valid, "", "", `
-			1..2    a  acquire x -> 3
-			3..4    a  release x
-			11..14  b  look x -> 5
-			12..15  c  look x -> 5
-			17..18  b  look x -> 5`},
+			0..10   a  acquire x -> info
+			11..12  b  look x -> 5
+			13..14  b  look x -> 5
+			15..40  c  acquire x -> 9
+			50..51  c  release x`},
 		{"a look at an unknown holder with an old token", fenced, Invalid, "no order", "", `
 			0..10   c  acquire x -> 9
 			11..12  c  release x
@@ -260,8 +272,6 @@ func simulate(random *rand.Rand, clients, rounds, kind int) []history.Op {
 		next  int
 		token uint64
 		mode  string
-		until int
-		op    history.Op
 	}
 	var (
 		ops   []history.Op

@@ -28,12 +28,11 @@ func (Wakeups) Name() string { return "wake-ups" }
 
 // moment is a change of what is so at one lock, or group of locks that are asked for together.
 type moment struct {
-	at      time.Duration
-	held    int  // by so many more
-	waits   int  // likewise
-	granted bool // who waits has not waited in vain
-	shown   []int
-	waiter  int // who begins or ends to wait: the Index of the invocation
+	at     time.Duration
+	held   int // by so many more
+	waits  int // likewise
+	shown  []int
+	waiter int // who begins or ends to wait: the Index of the invocation
 }
 
 // Check looks once at each operation, in O(n log n).
@@ -48,7 +47,7 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	moments := map[string][]moment{}
 	for _, h := range r.holds {
 		lock := groups.of(h.lock)
-		moments[lock] = append(moments[lock], moment{at: h.known, held: 1, granted: true})
+		moments[lock] = append(moments[lock], moment{at: h.known, held: 1})
 		if gone := w.gone(h); gone < end {
 			moments[lock] = append(moments[lock], moment{at: gone, held: -1, shown: h.shown()})
 		}
@@ -79,10 +78,11 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	return v.over("waits")
 }
 
-// gone is when the server has surely ended the hold, in calm times.
+// gone is when the server has surely ended the hold, in calm times. What was not released for certain lives as long as its
+// session, which may be renewed for other holds.
 func (w Wakeups) gone(h *hold) time.Duration {
-	last := h.until
-	if last == h.known && len(h.ends) == 0 {
+	last := max(h.until, h.lease, h.sign)
+	if h.until == h.known && len(h.ends) == 0 {
 		return history.Forever // nobody knows how long it was renewed
 	}
 	return min(h.gone, later(last, w.TTL+w.Slack))
@@ -137,7 +137,7 @@ func (w Wakeups) idle(v *Verdict, lock string, moments []moment, faults []span) 
 		if m.held < 0 {
 			freed = m.shown
 		}
-		if m.granted || now.held > 0 || now.waits == 0 {
+		if now.held > 0 || now.waits == 0 {
 			idle = 0
 		}
 	}

@@ -87,7 +87,7 @@ func (r Run) writePage(w io.Writer) error {
 			}
 		}
 	}
-	c := r.timeline(operations, beliefs, 0, r.length(), nil, false)
+	c := r.timeline(operations, beliefs, 0, r.length(), nil)
 	p.Timeline, p.Left = c.draw(), c.left
 	if p.Latencies, err = r.latencies(operations); err != nil {
 		return err
@@ -112,26 +112,37 @@ func (r Run) writePage(w io.Writer) error {
 // failure shows the Ops of a verdict, and what went on around them.
 func (r Run) failure(v check.Verdict, operations []history.Operation, beliefs []check.Belief) failure {
 	f := failure{Checker: v.Checker, Why: v.Why, Outcome: v.Outcome}
-	shown := map[int]bool{}
+	show := shown{map[int]bool{}, map[string]bool{}, map[check.Belief]bool{}}
+	tokens := map[history.Granted]bool{}
 	from, to := history.Forever, time.Duration(0)
 	for _, i := range v.Shown {
 		if i < 0 || i >= len(r.Ops) {
 			continue
 		}
 		op := r.Ops[i]
-		shown[i] = true
-		from, to = min(from, op.Time), max(to, op.Time)
+		show.ops[i], show.lock[op.Lock] = true, true
+		tokens[history.Granted{Name: op.Lock, Token: op.Token}] = true
+		if op.F != history.Final { // it comes long after what it shows
+			from, to = min(from, op.Time), max(to, op.Time)
+		}
 		if len(f.Rows) == mostRows {
 			f.MoreRows++
 			continue
 		}
 		f.Rows = append(f.Rows, r.row(op))
 	}
-	if len(shown) == 0 {
+	// The holds themselves, also when only what was done under them is shown.
+	for _, b := range beliefs {
+		if show.ops[b.Index] || tokens[history.Granted{Name: b.Lock, Token: b.Token}] {
+			show.hold[b], show.lock[b.Lock] = true, true
+			from, to = min(from, b.From), max(to, b.Until)
+		}
+	}
+	if from > to {
 		return f
 	}
 	margin := max((to-from)/20, time.Millisecond)
-	c := r.timeline(operations, beliefs, max(from-margin, 0), to+margin, shown, true)
+	c := r.timeline(operations, beliefs, max(from-margin, 0), to+margin, &show)
 	f.Timeline, f.Left = c.draw(), c.left
 	return f
 }

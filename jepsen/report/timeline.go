@@ -22,7 +22,7 @@ const (
 	laneHeight = 20
 	mostLanes  = 24
 	// mostBars are drawn one by one, with a word about each. More become columns of colour, this wide in pixels.
-	mostBars    = 1500
+	mostBars    = 2500
 	columnWidth = 2
 )
 
@@ -255,9 +255,9 @@ var holders = []string{"#2b6cb0", "#dd6b20", "#2f855a", "#b83280", "#6b46c1", "#
 
 func holder(client int) string { return holders[max(client, 0)%len(holders)] }
 
-// timeline draws locks, with who believed to hold them, and clients, with what they did. Of the Ops in shown the bars are
-// bold; lanes with none of them are left out when only is set.
-func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, from, to time.Duration, shown map[int]bool, only bool) *chart {
+// timeline draws locks, with who believed to hold them, and clients, with what they did. When there is something to show,
+// its bars are bold, and lanes that have nothing to do with it are left out.
+func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, from, to time.Duration, show *shown) *chart {
 	c := &chart{from: from, to: max(to, from+1), faults: r.faults()}
 	locks, clients := map[string]*lane{}, map[int]*lane{}
 	bold := map[*lane]bool{}
@@ -272,11 +272,11 @@ func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, fr
 		}
 		client := r.client(h.Process)
 		l.bars = append(l.bars, bar{
-			from: h.From, to: h.Until, colour: holder(client), bold: shown[h.Index],
+			from: h.From, to: h.Until, colour: holder(client), bold: show.holds(h),
 			label: fmt.Sprintf("%d: %d", client, h.Token),
 			tip:   fmt.Sprintf("client %d holds %s (%s) with token %d from %s to %s", client, h.Lock, h.Mode, h.Token, clock(h.From), clock(h.Until)),
 		})
-		bold[l] = bold[l] || shown[h.Index]
+		bold[l] = bold[l] || show.locks(h.Lock)
 	}
 	for _, o := range operations {
 		if o.End() < from || o.Invoke.Time > to {
@@ -288,7 +288,7 @@ func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, fr
 			l = &lane{name: fmt.Sprint("client ", client)}
 			clients[client] = l
 		}
-		b := bar{from: o.Invoke.Time, to: min(o.End(), to), tip: describe(o), label: label(o), bold: shown[o.Invoke.Index] || shown[o.Complete.Index] && o.Complete.Type != ""}
+		b := bar{from: o.Invoke.Time, to: min(o.End(), to), tip: describe(o), label: label(o), bold: show.operation(o)}
 		switch o.Outcome() {
 		case history.OK:
 			b.colour = barOK
@@ -301,7 +301,7 @@ func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, fr
 		bold[l] = bold[l] || b.bold
 	}
 	for _, name := range slices.Sorted(maps.Keys(locks)) {
-		if l := locks[name]; !only || bold[l] {
+		if l := locks[name]; show == nil || bold[l] {
 			c.lanes = append(c.lanes, *l)
 		}
 	}
@@ -310,11 +310,24 @@ func (r Run) timeline(operations []history.Operation, beliefs []check.Belief, fr
 		c.lanes = c.lanes[:most]
 	}
 	for _, client := range slices.Sorted(maps.Keys(clients)) {
-		if l := clients[client]; !only || bold[l] {
+		if l := clients[client]; show == nil || bold[l] {
 			c.lanes = append(c.lanes, *l)
 		}
 	}
 	return c
+}
+
+// shown is what a verdict shows, nil when there is none.
+type shown struct {
+	ops  map[int]bool
+	lock map[string]bool
+	hold map[check.Belief]bool
+}
+
+func (s *shown) holds(b check.Belief) bool { return s != nil && s.hold[b] }
+func (s *shown) locks(name string) bool    { return s != nil && s.lock[name] }
+func (s *shown) operation(o history.Operation) bool {
+	return s != nil && (s.ops[o.Invoke.Index] || o.Complete.Type != "" && s.ops[o.Complete.Index])
 }
 
 // describe says all about an operation.

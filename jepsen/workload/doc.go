@@ -26,14 +26,18 @@
 //	           index), then acquire (the wait for it: OK Token), release. Whoever was told its place before
 //	           another asked must be granted before it. Session and Request are set.
 //	sessions   open (OK: Session, Lease), acquire and renew (OK: Lease = until when the session's holds may be believed,
-//	           counted from before the call was sent less 0.2 %), release, close. Fail renew with Error "session_gone"
+//	           counted from before the call was sent less 0.2 %), release, close (F, by Session; it ends a hold too). Fail renew with Error "session_gone"
 //	           before the last Lease is a fault. Some sessions fall silent: the next holder must
 //	           come after Lease and not much later than TTL (Note "ttl=2s" of open) + gaps.
 //	requests   acquire, release, cancel with Session and Request, each possibly sent several times, late and to
 //	           several nodes: each sending is an operation of its own process. OK acquires of one (Session, Request) have
 //	           the same Token, and none is OK after a release or cancel of it was OK.
+//	election   mutex, by client.Election: a release may be a hand-over (Note "to candidate1")
 //	reads      mutex, and look (OK: Token of the holder, 0 when free; Log = the answer's index)
 //
-// At the end of every run: Heal, then Final of each lock in turn (an acquire and release by a client that did not take
-// part, with a limit: Fail when it did not get the lock), then Digest of each node (Node, Log = index, Note = digest).
+// In the requests workload an acquire that is Fail without an Error has its place in the queue, and was not granted by this message.
+//
+// At the end of every run: Heal, then Final of each lock in turn (Note history.Free: an acquire and release by a client that
+// did not take part, with a limit: Fail when it did not get the lock), the workload's own Finals, then Digest of each node (Node,
+// Log = index, Note = digest).
 package workload

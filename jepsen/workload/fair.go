@@ -73,8 +73,7 @@ func (w fair) round(ctx context.Context, s *session) bool {
 	if s.lostBy(ctx, *granted, e.Now()+e.between(0, 300*time.Millisecond)) {
 		return false
 	}
-	s.release(ctx, *granted)
-	return true
+	return s.release(ctx, *granted)
 }
 
 func (fair) Final(context.Context, *Env) {}

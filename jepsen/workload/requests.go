@@ -38,7 +38,9 @@ func (w requests) Client(ctx context.Context, e *Env) {
 				break
 			}
 			s.last++
-			w.round(ctx, s, s.last, late, &sending)
+			if !w.round(ctx, s, s.last, late, &sending) {
+				break
+			}
 		}
 		if e.one(2) {
 			sending.Wait()
@@ -49,8 +51,9 @@ func (w requests) Client(ctx context.Context, e *Env) {
 	}
 }
 
-// round sends one request and what belongs to it. Late copies go on in the background.
-func (w requests) round(ctx context.Context, s *session, number uint64, late chan struct{}, sending *sync.WaitGroup) {
+// round sends one request and what belongs to it, and says whether that was surely ended: if not, going on renewing the session
+// would keep it. Late copies go on in the background.
+func (w requests) round(ctx context.Context, s *session, number uint64, late chan struct{}, sending *sync.WaitGroup) bool {
 	e := s.e
 	lock := pickOne(e, w.Locks())
 	wait := e.between(0, 3*time.Second)
@@ -85,10 +88,11 @@ func (w requests) round(ctx context.Context, s *session, number uint64, late cha
 	}
 	copies(f, 0, 4*time.Second)
 	if !w.send(ctx, e, s, f, lock, number, 0) {
-		return
+		return false
 	}
 	copies(history.Acquire, 0, 6*time.Second)
 	w.send(ctx, e, s, history.Look, lock, number, 0)
+	return true
 }
 
 // send sends one message once and records it, and says whether it was done.

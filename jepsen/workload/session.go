@@ -187,8 +187,9 @@ func (s *session) lostBy(ctx context.Context, op history.Op, until time.Duration
 	}
 }
 
-// release records the release of a hold.
-func (s *session) release(ctx context.Context, op history.Op) {
+// release records the release of a hold. It says whether the session is of use: while it goes on it keeps what may not have
+// been released.
+func (s *session) release(ctx context.Context, op history.Op) bool {
 	e := s.e
 	op.F, op.Lease = history.Release, 0
 	op = e.begin(op)
@@ -203,7 +204,9 @@ func (s *session) release(ctx context.Context, op history.Op) {
 		e.end(op, history.OK, goneOr(err))
 	default:
 		e.end(op, history.Info, err)
+		return false
 	}
+	return true
 }
 
 // end closes the session, and with it ends a hold.

@@ -55,8 +55,9 @@ func runCommand(code *int) *cobra.Command {
 	b := batch{}
 	c := &cobra.Command{
 		Use: "run", Short: "Run workloads under faults, and judge what happened", Args: cobra.NoArgs,
-		Long: `Run makes one run after the other, each with the next seed and the next of the workloads and faults that are named
-(all, or several with commas between; faults with + between are mixed), and judges each. Whoever wants to see a run again gives its seed, workload and fault.
+		Long: `Run makes one run after the other, each with the next seed, and judges each. Of several workloads and faults (all, or
+names with commas between; faults with + between are mixed) the seed says which: first all workloads under the first fault, and
+so on.
 
 It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker could not judge one: that is no pass.`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -129,7 +130,10 @@ func (b *batch) run(ctx context.Context) error {
 		}
 		spec := b.spec
 		spec.Seed += uint64(i)
-		spec.Workload, spec.Fault = workloads[i%len(workloads)], faults[i/len(workloads)%len(faults)]
+		// By the seed, so that a part of many runs is the same part whenever it is run.
+		turn := spec.Seed - 1
+		spec.Workload = workloads[turn%uint64(len(workloads))]
+		spec.Fault = faults[turn/uint64(len(workloads))%uint64(len(faults))]
 		// First, so that it is known which run it was that did not come to its end.
 		_, _ = fmt.Fprintf(b.out, "%s under %s, seed %d: ", spec.Workload, spec.Fault, spec.Seed)
 		result, err := b.play(ctx, spec)
