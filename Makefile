@@ -10,7 +10,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long "make long" fuzzes each target.
 FUZZTIME ?= 1h
 
-.PHONY: help build run demo test lint fmt bench long dist cluster cluster-down clean
+.PHONY: help build run demo test lint fmt bench long jepsen dist cluster cluster-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench: ## measure: nothing is judged, figures are printed
 
 long: ## what takes long: fuzzing for an hour and more (FUZZTIME=…), the tests 20 times with the race detector
 	GO="$(GO)" FUZZTIME=$(FUZZTIME) .ci/long
+
+jepsen: ## look for what goes wrong under faults: hours, as root (COUNT=… SEED=… DIR=…)
+	GO="$(GO)" .ci/jepsen
 
 dist: ## make dist/: the static binary and a Dockerfile that needs no network
 	rm -rf $(DIST) && mkdir -p $(DIST)/data && touch $(DIST)/data/.keep

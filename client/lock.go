@@ -243,7 +243,9 @@ func (l *Lock) giveBack(ctx context.Context) error {
 		&transport.ReleaseRequest{Session: s.id, Request: l.number})
 	gone := err != nil && isGone(err)
 	if err != nil && !gone {
-		if !s.over() {
+		// A session that could not be reached has ended on this side only: at the server it goes on for as long as there is no
+		// leader, and the hold with it. Nobody has confirmed anything.
+		if !s.over() || s.unreached() {
 			return err
 		}
 		// The session ended meanwhile, and the hold with it: nothing is owed.

@@ -91,3 +91,24 @@ func TestAnotherCluster(t *testing.T) {
 		}
 	})
 }
+
+// A release that no node could be asked for is not confirmed by the session's end on this side: without a leader the server
+// keeps the hold for longer.
+func TestReleaseIsNotConfirmedByItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		c := n.client(t)
+		defer c.Close(t.Context())
+		lock := mustLock(t, c, "x")
+		n.setAll(refusing)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := lock.Release(ctx); err == nil || !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Release without a node that answers: %v", err)
+		}
+		if lock.Held() {
+			t.Error("it is held after Release has begun")
+		}
+		n.setAll(healthy)
+	})
+}

@@ -63,12 +63,22 @@ func (m *Machine) StoreConfiguration(index uint64, _ raft.Configuration) {
 
 // Snapshot implements raft.FSM; it takes constant time.
 func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
+	state := m.Frozen()
+	if state == nil {
+		return nil, errStopped
+	}
+	return frozen{state}, nil
+}
+
+// Frozen returns the state as it is now, for who reads it at leisure while entries go on being applied; it takes constant
+// time. It is nil when the machine has stopped.
+func (m *Machine) Frozen() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state == nil {
-		return nil, errStopped
+		return nil
 	}
-	return frozen{m.state.Snapshot()}, nil
+	return m.state.Snapshot()
 }
 
 // Restore implements raft.FSM: it replaces the state, or leaves it as it was when the snapshot is bad. After a fatal

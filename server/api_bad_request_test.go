@@ -49,7 +49,7 @@ func TestAPIPaths(t *testing.T) {
 					"//v1/acquire", "/v1//acquire", "/v1/acquire/", "/v1/acquire//", "/v1/../v1/acquire", "/v1/./acquire", "/./v1/acquire", "/v1/%2e%2e/v1/acquire", "/v1/%2E/acquire",
 					"/v1%2Facquire", "/v1%2facquire", "/%76%31/acquire", "/v1/%61cquire", "/v1/acquire%2F", "/v1/acquire%00", "/v1/acquire%20", "/v1/acquire;x", "/V1/acquire", "/v1/Acquire", "/v1/ACQUIRE",
 					"/v1", "/v1/", "/v2/acquire", "/acquire", "/v1/acquire/n", "/v1/lock/n", "/v1/locks/n", "/v1/session/", "/v1/cluster/", "/v1/cluster/transfer/", "/", "/nothing", "/livez/", "/readyz/x",
-					"/peer/identity", "/peer/join", "/peer/promise", "/peer/term", "/peer/probe", "/debug/pprof/", "/favicon.ico", "/" + strings.Repeat("x", 4000), "/v1/😀", "/%ff",
+					"/peer/identity", "/peer/join", "/peer/promise", "/peer/term", "/peer/probe", "/peer/digest", "/debug/pprof/", "/favicon.ico", "/" + strings.Repeat("x", 4000), "/v1/😀", "/%ff",
 				} {
 					for _, method := range []string{"GET", "POST"} {
 						body := ""

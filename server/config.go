@@ -37,6 +37,8 @@ type Config struct {
 	Version string       // shown to people
 	Logger  hclog.Logger // default: none
 	Network peer.Network // default: TCP; tests put an in-memory one here
+	// Disk is put around the writes of the log: tests put one that fails here. See replica.Config.
+	Disk func(what string, write func() error) error
 
 	// Fatal is called once, from any goroutine, when the node must not go on: its disk fails, or its log says something
 	// that this version does not know. A process exits in it (fail-stop). Default: nothing but Failed().

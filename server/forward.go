@@ -186,6 +186,7 @@ func (n *Node) peerHandler() http.Handler {
 	mux.HandleFunc("POST /peer/promise", peerJSON(n.promise))
 	mux.HandleFunc("POST /peer/join", peerJSON(n.join))
 	mux.HandleFunc("POST /peer/probe", peerJSON(n.probe))
+	mux.HandleFunc("GET /peer/digest", peerJSON(n.digestOf))
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) { n.serve(w, r, true) })
 	return mux
 }

@@ -43,9 +43,10 @@ type Node struct {
 	dirMu sync.Mutex // held over the disk when the node forms or joins a cluster, and never over the network
 	dir   *dataDir
 
-	changing sync.Mutex // one change of members at a time
-	contacts sync.Map   // id of a member → when it last answered this node; as long as the list of members ever was
-	started  time.Time
+	changing  sync.Mutex // one change of members at a time
+	digesting sync.Mutex // one digest at a time
+	contacts  sync.Map   // id of a member → when it last answered this node; as long as the list of members ever was
+	started   time.Time
 
 	ctx      context.Context // ends when the node's own work must
 	cancel   context.CancelCauseFunc
@@ -163,7 +164,7 @@ func (n *Node) open() (err error) {
 	n.replica, err = replica.Open(replica.Config{
 		ID: n.dir.self().String(), Address: peer.Address(advertise, n.dir.identity.Incarnation), Dir: n.dir.path,
 		New: !n.dir.identity.Opened, FSM: n.machine, Stream: n.port.Raft(), Timing: timing,
-		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"), Meter: n.metrics.meter(),
+		Snapshots: n.config.Snapshots, Logger: n.log.Named("raft"), Meter: n.metrics.meter(), Disk: n.config.Disk,
 		Fatal: func(reason string) { n.fail(errors.New(reason)) },
 	})
 	if err != nil {

@@ -68,7 +68,10 @@ func New(t testing.TB, options Options) *Cluster {
 	if options.Nodes == 0 {
 		options.Nodes = 3
 	}
-	c := &Cluster{t: t, options: options, dir: t.TempDir(), nodes: make([]*server.Node, options.Nodes)}
+	c := &Cluster{t: t, options: options, dir: options.Dir, nodes: make([]*server.Node, options.Nodes)}
+	if c.dir == "" {
+		c.dir = t.TempDir()
+	}
 	for i := range c.nodes {
 		c.apis, c.peers = append(c.apis, c.Name(i)+":7700"), append(c.peers, c.Name(i)+":7800")
 	}

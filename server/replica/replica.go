@@ -75,7 +75,7 @@ func open(config Config) (_ *Replica, err error) {
 	}
 
 	dog := newWatchdog(config.Fatal)
-	dog.meter = config.Meter
+	dog.meter, dog.disk = config.Meter, config.Disk
 	r := &Replica{
 		id:        config.ID,
 		dir:       config.Dir,

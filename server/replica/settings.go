@@ -32,6 +32,10 @@ type Config struct {
 	// replica says nothing more to anybody and waits for Shutdown.
 	Fatal func(reason string)
 
+	// Disk is put around every write of the log and of votes, when it is set: tests of whole clusters have disks there that
+	// are slow, hang or fail. It calls write, or gives an error.
+	Disk func(what string, write func() error) error
+
 	// wrapLogs lets tests put a faulty store between Raft and the guards.
 	wrapLogs func(raft.LogStore) raft.LogStore
 }

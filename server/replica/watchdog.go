@@ -18,6 +18,7 @@ const (
 type watchdog struct {
 	fatal func(reason string)
 	meter Meter
+	disk  func(what string, write func() error) error // nil: the write itself
 	once  sync.Once
 
 	mu     sync.Mutex
@@ -84,7 +85,12 @@ func (w *watchdog) guard(what string, do func() error) error {
 	w.writes[running] = struct{}{}
 	w.mu.Unlock()
 	began := time.Now()
-	err := do()
+	var err error
+	if w.disk != nil {
+		err = w.disk(what, do)
+	} else {
+		err = do()
+	}
 	w.meter.wrote(what, time.Since(began))
 	w.mu.Lock()
 	delete(w.writes, running)

@@ -1,0 +1,180 @@
+package check
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pawl-lock/pawl/jepsen/history"
+)
+
+// Wakeups finds a lock that lies idle while somebody waits for it: a waiter that was not woken, or a dead holder that was
+// not freed in time. It looks only at calm times, without faults, and takes a lock to be held whenever it may be.
+type Wakeups struct {
+	// TTL is the longest time for which a hold lives on after its holder's last sign of life.
+	TTL time.Duration
+	// Slack is how long it may take until an idle lock is granted: some round trips and a tick.
+	Slack time.Duration
+	// Settle is for how long after a fault the times are not calm yet: an election, a reconnection.
+	Settle time.Duration
+	// Unknown is for how long a request with an unknown outcome may still stand in the queue after its client has given
+	// it up.
+	Unknown time.Duration
+}
+
+// Name is "wake-ups".
+func (Wakeups) Name() string { return "wake-ups" }
+
+// moment is a change of what is so at one lock, or group of locks that are asked for together.
+type moment struct {
+	at     time.Duration
+	held   int // by so many more
+	waits  int // likewise
+	shown  []int
+	waiter int // who begins or ends to wait: the Index of the invocation
+}
+
+// Check looks once at each operation, in O(n log n).
+func (w Wakeups) Check(ops []history.Op) Verdict {
+	r, v, ok := prepare(w.Name(), ops)
+	if !ok || len(ops) == 0 {
+		return v.over("waits")
+	}
+	faults := disturbed(ops, w.Settle)
+	end := ops[len(ops)-1].Time
+	groups := group(r.operations)
+	moments := map[string][]moment{}
+	for _, h := range r.holds {
+		lock := groups.of(h.lock)
+		moments[lock] = append(moments[lock], moment{at: h.known, held: 1})
+		if gone := w.gone(h); gone < end {
+			moments[lock] = append(moments[lock], moment{at: gone, held: -1, shown: h.shown()})
+		}
+	}
+	for _, o := range r.operations {
+		if o.Invoke.F == history.Queue {
+			if from, to := w.secret(o); to > from {
+				lock := groups.of(o.Invoke.Lock)
+				moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
+			}
+		}
+		if o.Invoke.F != history.Acquire {
+			continue
+		}
+		lock := groups.of(names(o)[0])
+		moments[lock] = append(moments[lock],
+			moment{at: o.Invoke.Time, waits: 1, shown: o.Indexes(), waiter: o.Invoke.Index},
+			moment{at: min(o.End(), end), waits: -1, waiter: o.Invoke.Index})
+		v.Figures["waits"]++
+		// It may have been granted without anybody's being told.
+		if from, to := w.secret(o); to > from {
+			moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
+		}
+	}
+	for _, lock := range slices.Sorted(maps.Keys(moments)) {
+		w.idle(&v, lock, moments[lock], faults)
+	}
+	return v.over("waits")
+}
+
+// gone is when the server has surely ended the hold, in calm times. What was not released for certain lives as long as its
+// session, which may be renewed for other holds.
+func (w Wakeups) gone(h *hold) time.Duration {
+	last := max(h.until, h.lease, h.sign)
+	if h.until == h.known && len(h.ends) == 0 {
+		return history.Forever // nobody knows how long it was renewed
+	}
+	return min(h.gone, later(last, w.TTL+w.Slack))
+}
+
+// secret is when an acquire that was not told to be granted may have held the lock all the same. One that was never
+// completed is not among them: whoever waits still would be told of a grant.
+func (w Wakeups) secret(o history.Operation) (from, to time.Duration) {
+	switch {
+	case o.Complete.Type == history.Info:
+		return o.Invoke.Time, later(o.End(), w.Unknown+w.TTL)
+	case o.Outcome() == history.Fail && o.Complete.Note != "":
+		return o.Invoke.Time, later(o.End(), w.TTL+w.Slack) // granted, and lost before it was known
+	}
+	return 0, 0
+}
+
+// later adds to a time that may be Forever.
+func later(t, d time.Duration) time.Duration {
+	if t >= history.Forever-d {
+		return history.Forever
+	}
+	return t + d
+}
+
+// idle goes over the moments of a group and finds when it was idle in vain.
+func (w Wakeups) idle(v *Verdict, lock string, moments []moment, faults []span) {
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	var (
+		now     moment // the sums
+		idle    time.Duration
+		waiting []moment
+		freed   []int
+	)
+	for i, m := range moments {
+		if i > 0 && now.held == 0 && now.waits > 0 {
+			idle += calm(faults, moments[i-1].at, m.at)
+			v.Figures["longest idle time in ms"] = max(v.Figures["longest idle time in ms"], idle.Milliseconds())
+			if idle > w.Slack {
+				v.invalid(slices.Concat(freed, waiting[0].shown), "%s: nobody held it, and %d waited, for %s of calm time until %s", lock, now.waits, seconds(idle), seconds(m.at))
+				idle = 0
+			}
+		}
+		now.held += m.held
+		now.waits += m.waits
+		switch {
+		case m.waits > 0:
+			waiting = append(waiting, m)
+		case m.waits < 0:
+			waiting = slices.DeleteFunc(waiting, func(w moment) bool { return w.waiter == m.waiter })
+		}
+		if m.held < 0 {
+			freed = m.shown
+		}
+		if now.held > 0 || now.waits == 0 {
+			idle = 0
+		}
+	}
+}
+
+// names are the locks of an acquire.
+func names(o history.Operation) []string {
+	if len(o.Invoke.Locks) == 0 {
+		return []string{o.Invoke.Lock}
+	}
+	var names []string
+	for _, g := range o.Invoke.Locks {
+		names = append(names, g.Name)
+	}
+	return names
+}
+
+// groups joins locks that somebody asks for at once: one of them may be kept for who waits for another.
+type groups map[string]string
+
+func group(operations []history.Operation) groups {
+	g := groups{}
+	for _, o := range operations {
+		if o.Invoke.F == history.Acquire && len(o.Invoke.Locks) > 1 {
+			for _, name := range names(o)[1:] {
+				if a, b := g.of(o.Invoke.Locks[0].Name), g.of(name); a != b {
+					g[b] = a
+				}
+			}
+		}
+	}
+	return g
+}
+
+func (g groups) of(name string) string {
+	for g[name] != "" {
+		name = g[name]
+	}
+	return name
+}

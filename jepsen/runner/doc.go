@@ -1,0 +1,7 @@
+// Package runner makes runs: it has the clients of a workload work on a cluster while the nemesis makes its faults, heals
+// everything, looks at what is left, and has the checkers judge it.
+//
+//	play.go    a run on any kind of cluster
+//	virtual.go a run in virtual time
+//	judge.go   what must be true of every run, and the outcome
+package runner

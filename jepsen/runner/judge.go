@@ -1,0 +1,48 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawl-lock/pawl/jepsen/check"
+	"github.com/pawl-lock/pawl/jepsen/nemesis"
+	"github.com/pawl-lock/pawl/jepsen/workload"
+)
+
+// returns bounds how long anything may take once all faults are healed: the longest wait of a client, an election, the
+// longest lease.
+const returns = 60 * time.Second
+
+// judge has all checkers look at the run: the workload's, and those for every run.
+func judge(w workload.Workload, r *Result) {
+	checkers := append(w.Checkers(), check.Liveness{Bound: returns}, check.Digests{Nodes: r.Spec.Nodes}, check.Logs{Texts: r.Logs})
+	for _, c := range checkers {
+		v := c.Check(r.Ops)
+		if v.Checker == w.MustFail() {
+			r.Expected, v.Checker = v, v.Checker+" (must fail)"
+			if v.Outcome == check.Invalid {
+				v.Outcome = check.Valid
+			}
+		}
+		r.Verdicts = append(r.Verdicts, v)
+	}
+	r.Verdicts = append(r.Verdicts, faults(r))
+}
+
+// faults says whether the faults were made, and healed, as they were meant to be; a run without the one that it is about proves nothing.
+func faults(r *Result) check.Verdict {
+	v := check.Verdict{Checker: "faults", Outcome: check.Valid, Figures: map[string]int64{}}
+	for name, count := range r.Nemesis.Begun {
+		v.Figures[name] = int64(count)
+		v.Figures["all"] += int64(count)
+	}
+	switch {
+	case len(r.Nemesis.Failed) > 0:
+		v.Outcome = check.Invalid
+		v.Why = fmt.Sprintf("%.500s", strings.Join(r.Nemesis.Failed, "; "))
+	case v.Figures["all"] == 0 && r.Spec.Fault != nemesis.None:
+		v.Outcome, v.Why = check.Unknown, "there was no fault"
+	}
+	return v
+}

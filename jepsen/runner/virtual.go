@@ -1,0 +1,69 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pawl-lock/pawl/jepsen/cluster/virtual"
+	"github.com/pawl-lock/pawl/jepsen/workload"
+)
+
+// RunVirtual makes a run in virtual time and judges it. dir is for the data of the nodes; an empty one is a new one in memory,
+// where the system has that: in virtual time a disk's flushes prove nothing and cost the only time that is spent.
+func RunVirtual(bubble virtual.Bubble, spec Spec) (result Result, err error) {
+	spec.Cluster = "virtual"
+	if err := spec.Validate(); err != nil {
+		return Result{Spec: spec}, err
+	}
+	w, err := workload.ByName(spec.Workload)
+	if err != nil {
+		return Result{Spec: spec}, err
+	}
+	dir, err := memoryDir()
+	if err != nil {
+		return Result{Spec: spec}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	began := time.Now()
+	failed := bubble(func(t testing.TB) {
+		c := virtual.New(t, virtual.Options{Nodes: spec.Nodes, Clients: spec.Clients + 1, Seed: spec.Seed, Dir: dir})
+		defer func() { _ = c.Close() }()
+		var store workload.Store
+		if store, err = openStore(spec, dir); err != nil {
+			return
+		}
+		defer func() { _ = store.Close() }()
+		// Heartbeats go on for ever, so a run that waits in vain would never be seen to be stuck.
+		guard := time.AfterFunc(spec.Time+time.Hour, func() { panic("the run does not end: " + spec.Command()) })
+		defer guard.Stop()
+		result, err = Play(context.Background(), spec, w, c, store)
+	})
+	result.Real = time.Since(began)
+	if err != nil {
+		return result, err
+	}
+	if failed != nil {
+		return result, fmt.Errorf("%s: %w", spec.Command(), failed)
+	}
+	judge(w, &result)
+	return result, nil
+}
+
+func openStore(spec Spec, dir string) (workload.Store, error) {
+	if spec.Store == "bolt" {
+		return workload.NewBolt(filepath.Join(dir, "register.db"), false)
+	}
+	return workload.NewMemory(), nil
+}
+
+func memoryDir() (string, error) {
+	const pattern = "pawl-jepsen-"
+	if dir, err := os.MkdirTemp("/dev/shm", pattern); err == nil {
+		return dir, nil
+	}
+	return os.MkdirTemp("", pattern)
+}
