@@ -268,12 +268,13 @@ func (c *Containers) Heal() error {
 // Disk implements cluster.Cluster. A disk cannot be full: all containers share the machine's.
 func (c *Containers) Disk(node int, d cluster.Disk, delay time.Duration) error {
 	if d == cluster.DiskFine {
-		forced := release(c.tracers[node])
+		tracer := c.tracers[node]
 		delete(c.tracers, node)
-		if forced {
-			return c.Sleep(context.Background(), detachLimit) // it is about to end
+		if !tracer.runs() {
+			return nil
 		}
-		return nil
+		release(tracer)
+		return c.Sleep(context.Background(), detachLimit) // it may be about to end
 	}
 	text, err := c.inspect(node, "{{.State.Pid}}")
 	if err != nil {

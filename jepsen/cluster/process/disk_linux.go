@@ -21,7 +21,7 @@ import (
 
 const (
 	attachLimit = 10 * time.Second // for strace to hold of all threads
-	detachLimit = 2 * time.Second  // for strace to let go of them
+	detachLimit = 2 * time.Second  // for strace to let go of them, and for who was about to end to do so
 	forever     = 12 * time.Hour   // of an fsync that hangs
 )
 
@@ -46,11 +46,12 @@ func (c *Cluster) Disk(node int, d cluster.Disk, delay time.Duration) error {
 	return err
 }
 
-// untrace lets the node go. What hangs goes on, or ends.
+// untrace lets the node go, and waits for its end if it has decided on that: what hangs goes on.
 func (n *node) untrace() {
-	if !release(n.tracer) {
+	if !n.tracer.runs() {
 		return
 	}
+	release(n.tracer)
 	select {
 	case <-n.process.done:
 	case <-time.After(detachLimit):
@@ -108,9 +109,11 @@ func traced(pid int) bool {
 }
 
 // release ends a tracer, if there is one. A process that has given up a hanging disk cannot end while strace has it, and
-// strace does not let go of it by itself: then it is forced to, and the process is about to end.
-func release(tracer *child) (forced bool) {
-	return tracer.runs() && tracer.stop(detachLimit) != nil
+// strace does not always let go of it by itself: then it is forced to. Such a process ends within the next moments.
+func release(tracer *child) {
+	if tracer.runs() {
+		_ = tracer.stop(detachLimit) // it has ended in any case
+	}
 }
 
 func (n *node) filler() string { return filepath.Join(n.disk, "filler") }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,9 @@ const namespaces = "/run/netns"
 type host struct {
 	name    string
 	address string
-	file    *os.File // of the namespace
+
+	mu   sync.RWMutex // a client's dial may outlive the client
+	file *os.File     // of the namespace; nil when there is none
 }
 
 // run runs a program to its end. The error has what it said.
@@ -75,8 +78,11 @@ func plug(bridge, name, address string) (*host, error) {
 }
 
 func (h *host) unplug() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.file != nil {
 		_ = h.file.Close()
+		h.file = nil
 	}
 	_ = run("ip", "netns", "del", h.name) // and the cable with it; at the latest the end of the harness ends it
 }
@@ -86,13 +92,26 @@ func (h *host) inside(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		if err := unix.Setns(int(h.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering host %s: %w", h.name, err)
-			return
+		err := h.enter()
+		if err == nil {
+			err = f()
 		}
-		done <- f()
+		done <- err
 	}()
 	return <-done
+}
+
+// enter has this thread be at the host.
+func (h *host) enter() error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.file == nil {
+		return fmt.Errorf("there is no host %s any more", h.name)
+	}
+	if err := unix.Setns(int(h.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("entering host %s: %w", h.name, err)
+	}
+	return nil
 }
 
 // start starts a program there.
