@@ -1,7 +1,7 @@
 package fsm
 
-// deadlockSteps bounds each half of a deadlock check, in requests looked at; a request that it cannot judge with them may
-// wait, and its wait's deadline ends what slips through (R7).
+// deadlockSteps bounds a deadlock check, in requests looked at; a request that it cannot judge with them may wait, and its
+// wait's deadline ends what slips through (R7).
 const deadlockSteps = 10_000
 
 // entrySteps bounds all checks of one entry together, so that nobody can make Apply slow with many hard ones (R3).
@@ -23,11 +23,12 @@ func (s *State) deadlock(r *request) []Step {
 	}
 	b := s.newBoard()
 	defer b.wipe()
+	allowed := min(deadlockSteps, s.steps)
+	b.left = allowed
 	judged := b.piece(r.seq)
-	if !b.half(func() bool { return b.meetsItself(judged) }) {
-		return nil
-	}
-	if !b.half(func() bool { return b.gather(judged) }) {
+	worth := b.meetsItself(judged) && b.gather(judged) && b.left > 0
+	s.steps -= allowed - b.left
+	if !worth {
 		return nil
 	}
 	b.setUpGame()
@@ -37,15 +38,6 @@ func (s *State) deadlock(r *request) []Step {
 		return nil
 	}
 	return b.cycle(judged)
-}
-
-// half runs one half of the check, and reports whether it said so within its steps.
-func (b *board) half(f func() bool) bool {
-	before := min(deadlockSteps, b.s.steps)
-	b.left = before
-	found := f()
-	b.s.steps -= before - b.left
-	return found && b.left > 0
 }
 
 // isLast reports whether nobody stands behind the request in any of its queues.

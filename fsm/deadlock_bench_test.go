@@ -115,16 +115,15 @@ var deadlockCosts = []struct {
 	{"hot-queue-behind", 10_000, tasks.hotQueueAndNew, "new", "own/1", Queued, constant(5)},
 	{"hot-queue-closed", 9900, tasks.hotQueue, "holder", "own/2", Deadlock, linear(2)},
 	{"chain", 10_000, tasks.chainAndNew, "new", "c/%d", Queued, linear(3)},
-	{"chain-closed", 2000, tasks.chain, "t0", "c/%d", Deadlock, linear(7)},
-	{"chain-closed-longest", 3300, tasks.chain, "t0", "c/%d", Deadlock, linear(7)},
-	{"chain-semaphore", 2000, func(x tasks, n int) {
+	{"chain-closed", 1400, tasks.chain, "t0", "c/%d", Deadlock, linear(7)},
+	{"chain-semaphore", 1400, func(x tasks, n int) {
 		x.chain(n)
 		x.ask(OK, fmt.Sprint("t", n), "s:shared:2", 0)
 		x.ask(OK, "idle", "s:shared:2", 0)
 	}, "t0", "s:shared:2", Queued, linear(7)},
 	{"tangle", 10_000, tasks.tangle, "new", "hot", Queued, func(int) int { return deadlockSteps + 5 }},
-	{"share-closed", 3000, tasks.share, "t4", "r/0", Deadlock, linear(7)},
-	{"permits-closed", 2000, tasks.permits, "t1", "p/%d:shared:2", Deadlock, linear(10)},
+	{"share-closed", 2000, tasks.share, "t4", "r/0", Deadlock, linear(7)},
+	{"permits-closed", 1200, tasks.permits, "t1", "p/%d:shared:2", Deadlock, linear(10)},
 	{"several-closed", 1800, tasks.several, "t0", "z/%d", Deadlock, linear(12)},
 }
 
