@@ -290,7 +290,7 @@ func refused(err error) bool {
 func (s *session) granted(ctx context.Context, step *step, request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
 	lock := newLock(ctx, s, step, request, answer.body.Locks)
 	for _, wanted := range request.Locks {
-		if lock.tokens[wanted.Name] == 0 {
+		if lock.grants[wanted.Name].Token == 0 {
 			return nil, transport.NewError(transport.ErrInternal, "the grant has no token for %q", wanted.Name)
 		}
 	}
