@@ -121,8 +121,10 @@ func (l *Lock) unconvert(ctx context.Context, number uint64) {
 // It is for those who want to know at this moment, and proves nothing about the
 // next: the storage must check the token.
 func (l *Lock) Check(ctx context.Context) error {
-	_, err := l.session.client.Calls().Check(ctx, l.Name(), l.Token())
-	return err
+	if _, err := l.session.client.Calls().Check(ctx, l.Name(), l.Token()); err != nil {
+		return fmt.Errorf("checking %q: %w", l.Name(), err)
+	}
+	return nil
 }
 
 // SetValue changes what is kept with the hold for others to read: up to 4,096 bytes

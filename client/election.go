@@ -62,7 +62,7 @@ type Leadership struct {
 // Acquire. The value (up to 4,096 bytes) is what observers see at once.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	if err := validateCandidate(e.candidate); err != nil {
-		return nil, fmt.Errorf("campaigning for %q: %w: %w", e.name, ErrNotAcquired, err)
+		return nil, fmt.Errorf("lock %.100q %w: %w", e.name, ErrNotAcquired, err)
 	}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
