@@ -149,11 +149,15 @@ func (c *Client) acquire(ctx context.Context, names []string, waits bool, option
 	}
 	began := time.Now()
 	lock, err := c.acquireRequest(ctx, request, waits)
-	switch {
-	case err != nil && waits && ctx.Err() != nil && !errors.Is(err, ErrUnavailable):
-		err = fmt.Errorf("acquiring %.100q: %w: it was not granted before the time was over: %w", names, ErrNotAcquired, err)
-	case err != nil:
-		err = fmt.Errorf("acquiring %.100q: %w: %w", names, ErrNotAcquired, err)
+	if err != nil {
+		what := fmt.Sprintf("locks %.100q", names)
+		if len(names) == 1 {
+			what = fmt.Sprintf("lock %.100q", names[0])
+		}
+		if waits && ctx.Err() != nil && !refused(err) && !errors.Is(err, ErrUnavailable) {
+			err = fmt.Errorf("it was not granted before the time was over: %w", err)
+		}
+		err = fmt.Errorf("%s %w: %w", what, ErrNotAcquired, err)
 	}
 	if c.hooks.Acquire != nil {
 		c.hooks.Acquire(slices.Clone(names), time.Since(began), err)
@@ -290,7 +294,7 @@ func refused(err error) bool {
 func (s *session) granted(ctx context.Context, step *step, request transport.AcquireRequest, answer answer[transport.AcquireResponse]) (*Lock, error) {
 	lock := newLock(ctx, s, step, request, answer.body.Locks)
 	for _, wanted := range request.Locks {
-		if lock.tokens[wanted.Name] == 0 {
+		if lock.grants[wanted.Name].Token == 0 {
 			return nil, transport.NewError(transport.ErrInternal, "the grant has no token for %q", wanted.Name)
 		}
 	}

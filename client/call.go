@@ -157,6 +157,8 @@ func unavailable(spec call, failure, end error) error {
 		return fmt.Errorf("calling %s: %w", spec.path, end)
 	case end == nil:
 		return fmt.Errorf("calling %s: %w: %w", spec.path, ErrUnavailable, failure)
+	case errors.Is(end, ErrUnavailable):
+		return fmt.Errorf("calling %s: %w: last failure: %w", spec.path, end, failure)
 	default:
 		return fmt.Errorf("calling %s: %w: %w: last failure: %w", spec.path, ErrUnavailable, end, failure)
 	}

@@ -61,7 +61,7 @@ func (l *Lock) convert(ctx context.Context, wanted transport.LockRequest) error 
 		answer, err := do[transport.ConvertRequest, transport.AcquireResponse](waiting, s.client, spec, request)
 		switch {
 		case err == nil && answer.body.Granted:
-			return l.converted(number, wanted.Name, answer)
+			return l.converted(number, wanted, answer)
 		case err == nil && ctx.Err() == nil:
 			// Still queued: wait on. A server that answers too soon must not make this a hot loop (D11).
 			_ = sleep(waiting, jitter(callSpacing)) // its end is seen by the next call
@@ -80,8 +80,8 @@ func (l *Lock) convert(ctx context.Context, wanted transport.LockRequest) error 
 	}
 }
 
-// converted takes the new token over.
-func (l *Lock) converted(number uint64, name string, answer answer[transport.AcquireResponse]) error {
+// converted takes the new token and mode over.
+func (l *Lock) converted(number uint64, wanted transport.LockRequest, answer answer[transport.AcquireResponse]) error {
 	s := l.session
 	s.extend(answer.sent, duration(answer.body.LeaseMS))
 	s.usable()
@@ -93,9 +93,9 @@ func (l *Lock) converted(number uint64, name string, answer answer[transport.Acq
 		return l.err
 	}
 	if answer.body.Token == 0 {
-		return transport.NewError(transport.ErrInternal, "the conversion has no token for %q", name)
+		return transport.NewError(transport.ErrInternal, "the conversion has no token for %q", wanted.Name)
 	}
-	l.tokens[name] = answer.body.Token
+	l.grants[wanted.Name] = transport.GrantedLock{Name: wanted.Name, Mode: wanted.Mode, Limit: wanted.Limit, Token: answer.body.Token}
 	return nil
 }
 
@@ -121,8 +121,10 @@ func (l *Lock) unconvert(ctx context.Context, number uint64) {
 // It is for those who want to know at this moment, and proves nothing about the
 // next: the storage must check the token.
 func (l *Lock) Check(ctx context.Context) error {
-	_, err := l.session.client.Calls().Check(ctx, l.Name(), l.Token())
-	return err
+	if _, err := l.session.client.Calls().Check(ctx, l.Name(), l.Token()); err != nil {
+		return fmt.Errorf("checking %q: %w", l.Name(), err)
+	}
+	return nil
 }
 
 // SetValue changes what is kept with the hold for others to read: up to 4,096 bytes

@@ -23,8 +23,14 @@
 // seen as nested by the server's search for deadlocks, which refuses a wait that
 // could not end, with the cycle. Pass on the context of the innermost lock: acquires
 // beside it, under an outer one, are taken for those of other goroutines, and a
-// deadlock through them is ended only by the end of their own context. That way
-// nothing is ever refused that could have been granted.
+// deadlock through them is ended only by the end of their own context.
+//
+// A lock is taken for one that is kept until what is acquired under its context has
+// been granted. Where that is not so, because a goroutine waits under the context of
+// a lock that is released without waiting for it, somebody else could be refused who
+// would have been granted it a moment later. Give what that goroutine acquires a task
+// of its own: Acquire(lock.Context(), name, client.Task("cleaning")). Such waits are
+// not seen as nested, and their deadlocks are not found.
 //
 // A lock service alone cannot keep a process that was paused between asking
 // Held and writing from writing too late. The storage can: pass it Lock.Token.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -19,6 +20,8 @@ const (
 	handOverCall = time.Second
 	// handOverCheck bounds the look at who leads afterwards.
 	handOverCheck = 5 * time.Second
+	// maxCandidate leaves room for what makes a task of it.
+	maxCandidate = 235
 )
 
 // Election is an election of one leader among candidates, by the lock with its
@@ -31,7 +34,7 @@ type Election struct {
 }
 
 // Election gives the election called name (up to 502 bytes, as of a lock), in
-// which this side stands as candidate (1 to 256 bytes; "" is the Client's owner).
+// which this side stands as candidate (1 to 235 bytes; "" is the Client's owner).
 // Candidates should have different names. It sends nothing.
 func (c *Client) Election(name, candidate string) *Election {
 	if candidate == "" {
@@ -58,51 +61,54 @@ type Leadership struct {
 // Campaign waits until this side is the leader, or ctx ends. Errors are those of
 // Acquire. The value (up to 4,096 bytes) is what observers see at once.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
+	if err := validateCandidate(e.candidate); err != nil {
+		return nil, fmt.Errorf("lock %.100q %w: %w", e.name, ErrNotAcquired, err)
+	}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
 	type result struct {
-		lock *Lock
-		err  error
+		lock   *Lock
+		err    error
+		called bool
 	}
 	results := make(chan result)
-	stand := func(options ...AcquireOption) {
-		lock, err := e.client.Acquire(campaign, e.name, append(options, Value(value), Task(e.candidate))...)
-		results <- result{lock, err}
+	stand := func(called bool, options ...AcquireOption) {
+		lock, err := e.client.Acquire(campaign, e.name, append(options, Value(value), Task(e.task()))...)
+		results <- result{lock, err, called}
 	}
-	called := make(chan struct{}) // closed when another leader hands over to this side
+	calls := make(chan struct{})
 	listening := make(chan struct{})
 	go func() {
 		defer close(listening)
-		if e.awaitCall(campaign) {
-			close(called)
-		}
+		e.hearCalls(campaign, calls)
 	}()
-	go stand()
-	standing := 1
+	go stand(false)
+	standing, called := 1, false
 	var won *Lock
 	var failure error
 	for standing > 0 {
 		select {
-		case <-called:
-			called = nil
-			if won == nil && failure == nil {
+		case <-calls:
+			if won == nil && !called {
 				// It keeps its place beside this one, for the case that nothing comes of it.
-				standing++
-				go stand(Priority(transport.MaxPriority))
+				standing, called = standing+1, true
+				go stand(true, Priority(transport.MaxPriority))
 			}
 		case r := <-results:
 			standing--
+			called = called && !r.called
 			switch {
-			case r.err == nil && won == nil:
+			case r.err != nil:
+				failure = r.err // of one place; the other may be granted already, with the answer under way
+			case won == nil || !won.Held():
 				won = r.lock
-			case r.err == nil: // granted after the first was lost
-				_ = r.lock.Release(ctx)
-			case failure == nil:
-				failure = r.err
+				stop()
+			default:
+				_ = r.lock.Release(ctx) // what fails the Client settles by itself
 			}
-			stop()
 		}
 	}
+	stop()
 	<-listening
 	if won == nil {
 		return nil, failure
@@ -110,23 +116,51 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	return &Leadership{won, e}, nil
 }
 
-// awaitCall waits until a leader wants to hand over to this candidate, and says
-// false when ctx ends before. A call that is missed is repeated.
-func (e *Election) awaitCall(ctx context.Context) bool {
+// task names one place of the candidate in the queue, for the others to read whose it is. Each is a task of its own: a
+// candidate has two places when it is called, and may lead one election while it stands for others, which is no
+// deadlock.
+func (e *Election) task() string {
+	return e.candidate + "#" + strconv.FormatUint(e.client.tasks.Add(1), 10)
+}
+
+// candidateOf is the inverse of task. Who stands by other means names its task as it likes.
+func candidateOf(task string) string {
+	if i := strings.LastIndexByte(task, '#'); i > 0 {
+		if _, err := strconv.ParseUint(task[i+1:], 10, 64); err == nil {
+			return task[:i]
+		}
+	}
+	return task
+}
+
+func validateCandidate(candidate string) error {
+	if len(candidate) > maxCandidate {
+		return transport.NewError(transport.ErrInvalid, "candidate is longer than %d bytes", maxCandidate)
+	}
+	return transport.ValidateOwner("candidate", candidate)
+}
+
+// hearCalls tells whenever a leader wants to hand over to this candidate, until ctx
+// ends. A call that is missed is repeated.
+func (e *Election) hearCalls(ctx context.Context, calls chan<- struct{}) {
 	name := e.name + handOverSuffix
 	for event, err := range e.client.Watch(ctx, WatchQuery{Prefix: name}) {
 		if err != nil {
-			return false
+			return
 		}
 		if event.Name != name || event.Kind != transport.EventGranted && event.Kind != transport.EventValue {
 			continue
 		}
 		now, err := e.client.Calls().GetLock(ctx, name)
-		if err == nil && len(now.Holders) > 0 && now.Holders[0].Value == e.candidate {
-			return true
+		if err != nil || len(now.Holders) == 0 || now.Holders[0].Value != e.candidate {
+			continue
+		}
+		select {
+		case calls <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
 	}
-	return false
 }
 
 // Proclaim changes the leader's value, which observers are told.
@@ -139,8 +173,8 @@ func (l *Leadership) Resign(ctx context.Context) error { return l.Release(ctx) }
 // must be in Campaign, to the head of the queue, and resigns only when it stands
 // there, so there is no moment with two leaders, and when ctx ends before, this
 // side still leads and the error matches ErrNotAcquired. Afterwards it makes sure
-// who leads: another candidate may, when the named one vanished in between; the
-// error matches ErrNotHeld then.
+// who leads: another candidate may, when the named one vanished in between, or led
+// and has resigned already; the error matches ErrNotHeld then.
 //
 // It needs the priorities of the queue to be left alone: one who waits for the
 // lock with the highest priority of all is not passed. A candidate that was called
@@ -153,7 +187,7 @@ func (l *Leadership) HandOver(ctx context.Context, candidate string) error {
 }
 
 func (l *Leadership) handOver(ctx context.Context, candidate string) (err error) {
-	if err := transport.ValidateOwner("candidate", candidate); err != nil {
+	if err := validateCandidate(candidate); err != nil {
 		return err
 	}
 	if candidate == l.election.candidate {
@@ -173,7 +207,7 @@ func (l *Leadership) handOver(ctx context.Context, candidate string) (err error)
 	}()
 	for called := time.Now(); ; {
 		now, err := c.Calls().GetLock(looking, l.Name())
-		if err == nil && len(now.Queue) > 0 && now.Queue[0].Task == candidate {
+		if err == nil && len(now.Queue) > 0 && candidateOf(now.Queue[0].Task) == candidate {
 			break
 		}
 		if err := sleep(looking, handOverLook); err != nil {
@@ -193,8 +227,8 @@ func (l *Leadership) handOver(ctx context.Context, candidate string) (err error)
 	if err != nil {
 		return fmt.Errorf("it was the next, but who leads now is not known: %w", err)
 	}
-	if len(now.Holders) == 0 || now.Holders[0].Task != candidate {
-		return transport.NewError(transport.ErrNotHeld, "it vanished when it was the next")
+	if len(now.Holders) == 0 || candidateOf(now.Holders[0].Task) != candidate {
+		return transport.NewError(transport.ErrNotHeld, "it was the next, but does not lead now")
 	}
 	return nil
 }
@@ -251,5 +285,5 @@ func (e *Election) look(ctx context.Context) (Leader, uint64, error) {
 		return Leader{}, answer.index, nil
 	}
 	h := answer.body.Holders[0]
-	return Leader{Candidate: h.Task, Owner: h.Owner, Value: h.Value, Token: h.Token}, answer.index, nil
+	return Leader{Candidate: candidateOf(h.Task), Owner: h.Owner, Value: h.Value, Token: h.Token}, answer.index, nil
 }

@@ -12,15 +12,15 @@ import (
 var (
 	// ErrNotAcquired is matched by every error of Acquire, TryAcquire and AcquireAll. What
 	// else the error matches tells why: a code, ErrUnavailable, or the context's error.
-	ErrNotAcquired = errors.New("pawl: not acquired")
+	ErrNotAcquired = errors.New("not acquired")
 	// ErrUnavailable: no node gave an answer that counts within the time there was.
-	ErrUnavailable = errors.New("pawl: no node could serve the request")
+	ErrUnavailable = errors.New("no node could serve the request")
 	// ErrLost is matched by what ended a hold against the holder's will; see LostError.
-	ErrLost = errors.New("pawl: the lock is lost")
+	ErrLost = errors.New("the lock is lost")
 	// ErrReleased is the cause of a lock's context that ended with Release.
-	ErrReleased = errors.New("pawl: the lock was released")
+	ErrReleased = errors.New("the lock was released")
 	// ErrClosed: the Client was closed.
-	ErrClosed = errors.New("pawl: the client is closed")
+	ErrClosed = errors.New("the client is closed")
 )
 
 // Codes of the server that callers often ask for with errors.Is.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl/client"
+	"github.com/pawl-lock/pawl/client/fence"
 	"github.com/pawl-lock/pawl/server/pawltest"
 	"github.com/pawl-lock/pawl/transport"
 )
@@ -145,6 +146,52 @@ func TestConvert(t *testing.T) {
 		}
 		if err := l.Convert(ctx); !errors.Is(err, client.ErrReleased) {
 			t.Errorf("converting what was released: %v", err)
+		}
+	})
+}
+
+// TestStampsOfAConvertedLock: a stamper of several locks knows of each whether it is shared, also after it was converted,
+// and its stamps are never below earlier ones.
+func TestStampsOfAConvertedLock(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		ctx := context.Background()
+		k := connect(t, c, "one")
+		defer k.close()
+		l, err := k.AcquireAll(ctx, []string{"y", "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamps := fence.NewStamper(l)
+		before := stamps.Next()
+		expect := func(shared bool) {
+			t.Helper()
+			next := stamps.Next()
+			if next.Shared != shared || next.Token != uint64(l.TokenOf("y")) || !next.Above(before) || next.Validate() != nil {
+				t.Errorf("%v after %v", next, before)
+			}
+			if other := stamps.NextOf("x"); other.Shared || other.Token != uint64(l.TokenOf("x")) || other.Validate() != nil {
+				t.Errorf("of the one that is not converted: %v", other)
+			}
+			before = next
+		}
+		expect(false)
+		if err := l.ConvertOf(ctx, "y", client.Semaphore(2)); err != nil {
+			t.Fatal(err)
+		}
+		if grant := l.GrantOf("y"); grant != (transport.GrantedLock{Name: "y", Mode: transport.ModeShared, Limit: 2, Token: l.TokenOf("y")}) {
+			t.Errorf("%+v", grant)
+		}
+		expect(true)
+		if err := l.ConvertOf(ctx, "y"); err != nil {
+			t.Fatal(err)
+		}
+		expect(false)
+		reader, err := k.Acquire(ctx, "z", client.Shared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stamp := fence.NewStamper(reader).Next(); !stamp.Shared || stamp.Validate() != nil {
+			t.Errorf("a reader's stamp is %v", stamp)
 		}
 	})
 }

@@ -25,7 +25,7 @@ type Lock struct {
 	finis context.CancelCauseFunc
 
 	// guarded by session.mu
-	tokens   map[string]transport.Token
+	grants   map[string]transport.GrantedLock
 	until    time.Duration // end of a maximum hold, on the lease clock; 0 is none
 	bound    *time.Timer   // fires about then
 	err      error         // why it ended; nil while held
@@ -34,12 +34,12 @@ type Lock struct {
 }
 
 func newLock(ctx context.Context, s *session, step *step, request transport.AcquireRequest, granted []transport.GrantedLock) *Lock {
-	l := &Lock{session: s, number: request.Request, step: step, tokens: make(map[string]transport.Token, len(granted))}
+	l := &Lock{session: s, number: request.Request, step: step, grants: make(map[string]transport.GrantedLock, len(granted))}
 	for _, lock := range request.Locks {
 		l.names = append(l.names, lock.Name) // in the caller's order, whatever the answer's
 	}
 	for _, lock := range granted {
-		l.tokens[lock.Name] = lock.Token
+		l.grants[lock.Name] = lock
 	}
 	l.ended, l.finis = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l
@@ -58,10 +58,14 @@ func (l *Lock) Token() transport.Token { return l.TokenOf(l.names[0]) }
 
 // TokenOf gives the token of one of several names, 0 for any other name. It is
 // another one after Convert.
-func (l *Lock) TokenOf(name string) transport.Token {
+func (l *Lock) TokenOf(name string) transport.Token { return l.GrantOf(name).Token }
+
+// GrantOf gives token and mode of one of several names, which belong together also
+// while the lock is being converted; the zero value for any other name.
+func (l *Lock) GrantOf(name string) transport.GrantedLock {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	return l.tokens[name]
+	return l.grants[name]
 }
 
 // State is what a Lock is.
@@ -119,7 +123,8 @@ func (l *Lock) Err() error {
 // was acquired with, but does not end with that one. Acquires under it are seen as
 // nested, so that a deadlock of them is found: those under the context of the
 // innermost lock that is held. Goroutines that acquire beside each other under one
-// context do not disturb each other.
+// context do not disturb each other. See Tasks in the package's documentation for a
+// goroutine that the lock is not kept for.
 func (l *Lock) Context() context.Context { return lockContext{l.ended, l} }
 
 // lockContext looks at the lease's clock whenever it is asked, since timers stand

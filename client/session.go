@@ -186,7 +186,7 @@ func (s *session) noteLost(lost []transport.LostHold) {
 	defer s.mu.Unlock()
 	for _, hold := range lost {
 		for number, lock := range s.unfinished {
-			if lock == nil || lock.tokens[hold.Name] != hold.Token {
+			if lock == nil || lock.grants[hold.Name].Token != hold.Token {
 				continue
 			}
 			lock.endLocked(lostAsTold(hold))

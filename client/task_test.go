@@ -184,3 +184,46 @@ func TestTask(t *testing.T) {
 		}
 	})
 }
+
+// TestTaskOfItsOwn: a goroutine waits for b under the context of a, but a is given back without waiting for it. Who holds b
+// and asks for a is refused, since the context says otherwise, and is not when the goroutine has a task of its own.
+func TestTaskOfItsOwn(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		for _, own := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			x, y := connect(t, c, "x"), connect(t, c, "y")
+			b, err := x.Acquire(ctx, "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := y.Acquire(ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var options []client.AcquireOption
+			if own {
+				options = append(options, client.Task("cleaning"))
+			}
+			var both sync.WaitGroup
+			both.Go(func() {
+				if _, err := y.Acquire(a.Context(), "b", options...); !errors.Is(err, client.ErrReleased) {
+					t.Errorf("own task %t: the wait under a's context ended with %v", own, err)
+				}
+			})
+			time.Sleep(time.Second)
+			both.Go(func() {
+				time.Sleep(time.Second)
+				if err := a.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := x.Acquire(b.Context(), "a"); errors.Is(err, client.ErrDeadlock) == own {
+				t.Errorf("own task %t: asking for a under b: %v", own, err)
+			}
+			both.Wait()
+			x.close()
+			y.close()
+			cancel()
+		}
+	})
+}

@@ -17,7 +17,7 @@ import (
 type Code string
 
 // Error implements error.
-func (c Code) Error() string { return "pawl: " + string(c) }
+func (c Code) Error() string { return string(c) }
 
 // The codes of api.md. The state machine refused, and nothing was changed:
 const (
@@ -205,7 +205,7 @@ func (e *Error) Explain() string {
 		}
 		fmt.Fprintf(&text, "; %s waits for %s, held by %s", who, step.WaitsFor, step.HeldBy)
 	}
-	return text.String()
+	return strings.TrimLeft(text.String(), ";, ") // what others answer may have no detail
 }
 
 // roughly says milliseconds for people.

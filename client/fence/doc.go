@@ -18,7 +18,7 @@
 //
 // A holder makes its stamps with one [Stamper] for each hold:
 //
-//	stamps := fence.NewStamper(lock.Token)
+//	stamps := fence.NewStamper(lock)
 //	err := guard.Check(ctx, tx, "account/7", stamps.Next())
 //
 // # What it cannot guarantee

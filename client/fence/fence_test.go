@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pawl-lock/pawl/client"
 	"github.com/pawl-lock/pawl/client/fence"
 	"github.com/pawl-lock/pawl/transport"
 )
@@ -92,9 +93,17 @@ func TestMarkIsTheRule(t *testing.T) {
 	}
 }
 
+// hold is a lock that is held, whose first name is a.
+type hold map[string]transport.GrantedLock
+
+func (h hold) Name() string                              { return "a" }
+func (h hold) GrantOf(name string) transport.GrantedLock { return h[name] }
+
+var _ fence.Lock = (*client.Lock)(nil)
+
 func TestStamperAndContext(t *testing.T) {
-	token := transport.Token(7)
-	var stamper = fence.NewStamper(func() transport.Token { return token })
+	held := hold{"a": {Name: "a", Mode: transport.ModeExclusive, Token: 7}, "b": {Name: "b", Mode: transport.ModeShared, Token: 5}}
+	stamper := fence.NewStamper(held)
 	if a, b := stamper.Next(), stamper.Next(); a != exclusive(7, 1) || b != exclusive(7, 2) {
 		t.Errorf("%v, %v", a, b)
 	}
@@ -110,13 +119,19 @@ func TestStamperAndContext(t *testing.T) {
 		})
 	}
 	group.Wait()
-	token = 9 // converted
+	held["a"] = transport.GrantedLock{Name: "a", Mode: transport.ModeShared, Token: 8} // converted
+	if a, b := stamper.Next(), stamper.NextOf("a"); a != shared(8) || b != shared(8) {
+		t.Errorf("after a conversion: %v, %v", a, b)
+	}
+	held["a"] = transport.GrantedLock{Name: "a", Mode: transport.ModeExclusive, Token: 9} // … and back
 	if next := stamper.Next(); next != exclusive(9, 8003) || !next.Above(exclusive(7, 8002)) {
 		t.Errorf("after a conversion: %v", next)
 	}
-	readers := fence.NewSharedStamper(func() transport.Token { return token })
-	ctx := fence.WithStamp(context.Background(), readers.Next())
-	if s, found := fence.StampFrom(ctx); !found || s != shared(9) {
+	if stamp := stamper.NextOf("c"); !errors.Is(stamp.Validate(), fence.ErrInvalid) {
+		t.Errorf("of a name that is not held: %v", stamp)
+	}
+	ctx := fence.WithStamp(context.Background(), stamper.NextOf("b"))
+	if s, found := fence.StampFrom(ctx); !found || s != shared(5) {
 		t.Errorf("%v %t", s, found)
 	}
 	if _, found := fence.StampFrom(context.Background()); found {

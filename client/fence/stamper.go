@@ -12,27 +12,31 @@ import (
 // was overtaken is refused (StaleError.SameHold): take the stamp where the writes
 // are in order already, as inside the transaction.
 type Stamper struct {
-	token  func() transport.Token
-	shared bool
-	last   atomic.Uint64
+	lock Lock
+	last atomic.Uint64
 }
 
-// NewStamper numbers the writes of an exclusive hold. It asks for the token with
-// every stamp, as it changes when the hold is converted: pass a lock's method
-// Token, or for one of several names a function that calls TokenOf.
-func NewStamper(token func() transport.Token) *Stamper { return &Stamper{token: token} }
-
-// NewSharedStamper stamps the writes of a shared hold (or of a permit).
-func NewSharedStamper(token func() transport.Token) *Stamper {
-	return &Stamper{token: token, shared: true}
+// Lock is what a stamper asks for its hold: a *client.Lock.
+type Lock interface {
+	Name() string
+	GrantOf(name string) transport.GrantedLock
 }
 
-// Next gives the stamp of the next write. It never blocks, and does not look at whether the lock
-// is held: the resource does. The stamp is invalid, and refused by every kit, when the
-// hold has no token.
-func (s *Stamper) Next() Stamp {
-	stamp := Stamp{Token: uint64(s.token()), Shared: s.shared}
-	if !s.shared {
+// NewStamper numbers the writes of a hold, be it of one name or of several, exclusive
+// or shared (or a permit). It asks for token and mode with every stamp, so it goes
+// on after the lock was converted.
+func NewStamper(lock Lock) *Stamper { return &Stamper{lock: lock} }
+
+// Next gives the stamp of the next write to what the lock (the first one of several)
+// protects. It never blocks, and does not look at whether the lock is held: the
+// resource does. The stamp is invalid, and refused by every kit, when the hold has no token.
+func (s *Stamper) Next() Stamp { return s.NextOf(s.lock.Name()) }
+
+// NextOf does so for one of several names. For any other name the stamp is invalid.
+func (s *Stamper) NextOf(name string) Stamp {
+	grant := s.lock.GrantOf(name)
+	stamp := Stamp{Token: uint64(grant.Token), Shared: grant.Mode == transport.ModeShared}
+	if !stamp.Shared {
 		stamp.Sequence = s.last.Add(1)
 	}
 	return stamp

@@ -344,7 +344,7 @@ func (p *program) judge(r running, lock *client.Lock, result *guard.Result) (int
 func whyEnded(r running, cause guard.Cause, lock *client.Lock) string {
 	switch err := lock.Err(); {
 	case err != nil:
-		return strings.TrimPrefix(oneLine(err.Error()), "pawl: ")
+		return oneLine(err.Error())
 	case cause == guard.CauseLease && r.maxHold > 0 && lock.State() == client.StateHeld:
 		return fmt.Sprintf("its maximum of %v is nearly over", r.maxHold)
 	case cause == guard.CauseLease:

@@ -75,7 +75,7 @@ func run(ctx context.Context, endpoints, dsn, day string) error {
 		return err
 	}
 	defer lock.Release(context.WithoutCancel(ctx))
-	return report(lock.Context(), db, guard, fence.NewStamper(lock.Token).Next(), day)
+	return report(lock.Context(), db, guard, fence.NewStamper(lock).Next(), day)
 }
 
 // report is the work: all of it in one transaction, with the check of the stamp and the mark of the day.

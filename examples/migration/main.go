@@ -75,7 +75,7 @@ func run(ctx context.Context, endpoints, dsn string, wait time.Duration) error {
 	if err := guard.Create(lock.Context(), db); err != nil {
 		return err
 	}
-	stamps := fence.NewStamper(lock.Token)
+	stamps := fence.NewStamper(lock)
 	for _, step := range steps {
 		if err := migrate(lock.Context(), db, guard, stamps.Next(), step.name, step.statement); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)

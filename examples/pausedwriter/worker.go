@@ -50,7 +50,7 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	defer lock.Release(context.WithoutCancel(ctx))
 	w.say("has the lock, with token %d", lock.Token())
-	stamps := fence.NewStamper(lock.Token)
+	stamps := fence.NewStamper(lock)
 
 	var balance int64
 	if err := w.step(ctx, db, stamps.Next(), func(ctx context.Context, db sqlfence.Runner) error {
