@@ -39,7 +39,7 @@ func (n *Node) leave(c *call, err error) {
 	if s == nil || c.forwarded || !s.handed || err == nil || definite(err) || n.ctx.Err() != nil {
 		return
 	}
-	f := &n.farewells
+	f := &n.gone
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.waits) == maxFarewells {
@@ -94,12 +94,12 @@ func (n *Node) tellFarewells() {
 		if n.ctx.Err() != nil {
 			return
 		}
-		ids := n.farewells.next()
+		ids := n.gone.next()
 		if len(ids) == 0 {
 			return
 		}
 		ended := n.tellFarewell(ids)
-		n.farewells.done(ended)
+		n.gone.done(ended)
 		if wait = min(2*wait, lastPause); len(ended) > 0 {
 			wait = firstPause
 		}

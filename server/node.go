@@ -20,26 +20,26 @@ import (
 
 // Node is one running node. Safe for concurrent use.
 type Node struct {
-	config    Config
-	log       hclog.Logger
-	port      *peer.Port
-	machine   *fsm.Machine
-	replica   *replica.Replica
-	hub       *hub
-	turns     *turns
-	farewells farewells
-	history   *history
-	events    *eventLog
-	readers   readers // of events
-	metrics   *metrics
-	openAPI   json.RawMessage            // what is told of the API
-	leader    atomic.Pointer[leadership] // set while this node is at work as leader
-	wrote     atomic.Int64               // unix ns of the last entry of this leader that was applied
-	probes    probes
-	api       *http.Server
-	peers     *http.Server
-	apiAddr   string
-	conns     atomic.Int64 // open connections to the API port
+	config  Config
+	log     hclog.Logger
+	port    *peer.Port
+	machine *fsm.Machine
+	replica *replica.Replica
+	hub     *hub
+	turns   *turns
+	gone    farewells // of callers of this node
+	history *history
+	events  *eventLog
+	readers readers // of events
+	metrics *metrics
+	openAPI json.RawMessage            // what is told of the API
+	leader  atomic.Pointer[leadership] // set while this node is at work as leader
+	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
+	probes  probes
+	api     *http.Server
+	peers   *http.Server
+	apiAddr string
+	conns   atomic.Int64 // open connections to the API port
 
 	dirMu sync.Mutex // held over the disk when the node forms or joins a cluster, and never over the network
 	dir   *dataDir
