@@ -82,6 +82,9 @@ func (n *Node) passOn(w http.ResponseWriter, c *call) (leads bool, err error) {
 		if err := wholeAnswer(response); err != nil {
 			return false, err
 		}
+		if c.Err() != nil {
+			return false, callerGone() // whatever it says: what was granted is taken back
+		}
 	}
 	for _, h := range passedHeaders {
 		if v := response.Header.Get(h); v != "" {
@@ -186,6 +189,7 @@ func (n *Node) peerHandler() http.Handler {
 	mux.HandleFunc("POST /peer/promise", peerJSON(n.promise))
 	mux.HandleFunc("POST /peer/join", peerJSON(n.join))
 	mux.HandleFunc("POST /peer/probe", peerJSON(n.probe))
+	mux.HandleFunc("POST /peer/farewell", peerJSON(n.farewell))
 	mux.HandleFunc("GET /peer/digest", peerJSON(n.digestOf))
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) { n.serve(w, r, true) })
 	return mux

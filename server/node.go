@@ -27,6 +27,7 @@ type Node struct {
 	replica *replica.Replica
 	hub     *hub
 	turns   *turns
+	gone    farewells // of callers of this node
 	history *history
 	events  *eventLog
 	readers readers // of events

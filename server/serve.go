@@ -296,6 +296,7 @@ func (n *Node) run(w http.ResponseWriter, c *call) (reply, error) {
 	for {
 		out, err := n.try(w, c, route, run)
 		if !n.again(c, err) {
+			n.leave(c, err)
 			return out, c.standIn.lastWord(err)
 		}
 	}

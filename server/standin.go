@@ -19,13 +19,15 @@ import (
 // A caller that waits without number or key cannot ask again, so the node that it asked does that in its stead: it names the
 // wait, and repeats it by that name at whoever leads. The leader knows for each such wait whether somebody stands in for
 // it. Under one leadership a wait ends with the call that stands in for it; what waited when a leadership began and is not
-// claimed soon afterwards has nobody any more, and the leader takes it back. All of that costs no entries while all is quiet.
+// claimed soon afterwards has nobody any more, and the leader takes it back. A node whose caller is gone says so to whoever
+// leads (farewell.go). All of that costs no entries while all is quiet.
 //
 // So a grant is told only by a call that has claimed the wait under the leadership that made the grant: no other leader
 // takes that one back.
 //
 // What is left by nature: a grant whose answer was on its way when the caller vanished (or the leader, if it was the node
-// that was asked) is held by nobody until its TTL has passed. It is at most one for a lock.
+// that was asked) is held by nobody until its TTL has passed. It is at most one for a lock. And when the node that was asked
+// has died, so is what is granted to its callers under leaderships that each last less than orphanPatience.
 
 // standIn is what a node knows of a wait that it repeats in its caller's stead.
 type standIn struct {
@@ -96,6 +98,9 @@ func (n *Node) again(c *call, err error) bool {
 		s.names++
 		rand.Read(s.id[:])
 	default:
+		return false
+	}
+	if c.Err() != nil {
 		return false
 	}
 	if s.lost.IsZero() || time.Since(s.tried) > leaderWait { // it waited at a leader before
@@ -258,16 +263,21 @@ func (n *Node) endOrphans(l *leadership) {
 		return
 	}
 	n.log.Info("ending waits whose callers are gone", "count", len(orphans))
+	n.endClaims(l, orphans)
+}
+
+// endClaims writes that waits have ended, an entry full at a time.
+func (n *Node) endClaims(l *leadership, claims []*claim) {
 	next := make(chan *claim)
 	var ending sync.WaitGroup
-	for range min(len(orphans), fsm.MaxCommands) { // an entry full at a time
+	for range min(len(claims), fsm.MaxCommands) {
 		ending.Go(func() {
 			for c := range next {
 				n.endClaim(l, c)
 			}
 		})
 	}
-	for _, c := range orphans {
+	for _, c := range claims {
 		next <- c
 	}
 	close(next)

@@ -273,6 +273,88 @@ func TestKeylessExclusionThroughFaults(t *testing.T) {
 	}
 }
 
+// Leaders change sooner than one of them learns whom nobody stands in for. The node whose caller vanished knows it, so a lock
+// is granted to nobody only if the grant was on its way already.
+func TestVanishedCallersUnderQuickSuccession(t *testing.T) {
+	for seed := range uint64(fewer(2)) {
+		inVirtualTime(t, pawltest.Options{Seed: seed + 1}, func(t *testing.T, w *world) {
+			const callers, lasts, often = 10, 30 * time.Second, 1500 * time.Millisecond
+			const onItsWay = 50 * time.Millisecond // and as often as is looked
+			ctx, end := context.WithTimeout(w.ctx, lasts)
+			defer end()
+			var mu sync.Mutex
+			left := map[string]time.Time{} // when a caller vanished, by its name
+			var grants atomic.Int64
+			var running sync.WaitGroup
+			for i := range callers {
+				random := rand.New(rand.NewPCG(seed, uint64(i)))
+				running.Go(func() {
+					for ctx.Err() == nil {
+						c, patience := w.caller(), 30*time.Second
+						if random.IntN(10) < 3 {
+							patience = time.Duration(20+random.IntN(150)) * time.Millisecond
+						}
+						limited, hangUp := context.WithTimeout(w.ctx, patience)
+						g, err := c.keyless(limited, random.IntN(w.Size()), "a", time.Minute, 20*time.Second)
+						hangUp()
+						switch {
+						case errors.Is(err, context.DeadlineExceeded):
+							mu.Lock()
+							left[c.host] = time.Now()
+							mu.Unlock()
+						case err == nil:
+							grants.Add(1)
+							time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+							if err := c.giveBack(g); err != nil {
+								t.Error(err)
+							}
+						}
+						c.http.CloseIdleConnections()
+					}
+				})
+			}
+			running.Go(func() {
+				for pause := time.NewTicker(often); ctx.Err() == nil; <-pause.C {
+					_, _ = w.Post(w.ctx, w.Leader(), "/v1/cluster/transfer", `{}`)
+				}
+			})
+			running.Go(func() {
+				// On the test's clock: the lease clock stands still while leadership moves.
+				seen, told := map[uint64]time.Time{}, map[uint64]bool{}
+				for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+					v, _, err := w.view(0, "a", "&consistency=stale")
+					if err != nil || len(v.Holders) == 0 {
+						continue
+					}
+					h := v.Holders[0]
+					if seen[h.Token].IsZero() {
+						seen[h.Token] = time.Now()
+					}
+					held := time.Since(seen[h.Token])
+					mu.Lock()
+					vanished, gone := left[h.Owner]
+					mu.Unlock()
+					if !gone || held < 500*time.Millisecond || told[h.Token] {
+						continue
+					}
+					told[h.Token] = true
+					late := seen[h.Token].Sub(vanished)
+					t.Logf("%s was granted %v after it vanished, and holds for %v", h.Owner, late, held)
+					if late > onItsWay {
+						t.Errorf("%s was granted the lock %v after it had vanished, and held it for %v", h.Owner, late, held)
+					}
+					_, _ = w.Post(w.ctx, 0, "/v1/force-release", fmt.Sprintf(`{"name":"a","token":%d,"reason":"its caller vanished"}`, h.Token))
+				}
+			})
+			running.Wait()
+			t.Logf("%d grants, %d callers vanished", grants.Load(), len(left))
+			if grants.Load() < 100 || len(left) < 20 {
+				t.Error("too little happened")
+			}
+		})
+	}
+}
+
 // kindOf says in one word how a caller failed to be granted.
 func kindOf(err error) string {
 	for _, code := range []string{"held", "unknown_outcome", "no_leader", "shutting_down", "session_gone", "finished"} {

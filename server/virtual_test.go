@@ -421,6 +421,7 @@ type lockView struct {
 		Owner     string `json:"owner"`
 		Token     uint64 `json:"token"`
 		Remaining int64  `json:"remaining_ms"`
+		Held      int64  `json:"held_ms"`
 	} `json:"holders"`
 	Queue []struct {
 		Owner string `json:"owner"`

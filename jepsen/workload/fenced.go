@@ -7,7 +7,6 @@ import (
 	"github.com/pawl-lock/pawl/client/fence"
 	"github.com/pawl-lock/pawl/jepsen/check"
 	"github.com/pawl-lock/pawl/jepsen/history"
-	"github.com/pawl-lock/pawl/transport"
 )
 
 // fenced reads, changes and writes a register under a lock.
@@ -70,24 +69,19 @@ func last(row []int64) int64 {
 type stamps struct {
 	h         *hold
 	names     []string
-	stampers  []*fence.Stamper
+	stamper   *fence.Stamper
 	unchecked bool
 }
 
 // stamps gives the stamps for rows that are named as the locks are.
 func (h *hold) stamps(unchecked bool, names ...string) *stamps {
-	s := &stamps{h: h, names: names, unchecked: unchecked}
-	for _, name := range names {
-		token := func() transport.Token { return h.lock.TokenOf(name) }
-		s.stampers = append(s.stampers, fence.NewStamper(token))
-	}
-	return s
+	return &stamps{h: h, names: names, stamper: fence.NewStamper(h.lock), unchecked: unchecked}
 }
 
 // next stamps an operation; sent are the stamps that the storage shall look at.
 func (s *stamps) next(op *history.Op) (sent []fence.Stamp) {
-	for _, stamper := range s.stampers {
-		sent = append(sent, stamper.Next())
+	for _, name := range s.names {
+		sent = append(sent, s.stamper.NextOf(name))
 	}
 	op.Lock, op.Locks = s.h.op.Lock, s.h.op.Locks
 	if op.Lock != "" {
