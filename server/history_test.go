@@ -23,11 +23,15 @@ func TestHistoryWords(t *testing.T) {
 		h := newHistory()
 		h.applied(ended("a", c.kind, c.reason, 7))
 		got := h.of("a")
+		why := "" // what an operator gave
+		if c.kind == fsm.NoticeRevoked {
+			why = c.reason
+		}
 		if c.want == "" {
 			if got != nil {
 				t.Errorf("kind %d: %+v", c.kind, got)
 			}
-		} else if len(got) != 1 || got[0] != (transport.HistoryEntry{Owner: "o", Token: 7, HeldMS: 5, Ended: c.want}) {
+		} else if len(got) != 1 || got[0] != (transport.HistoryEntry{Owner: "o", Token: 7, HeldMS: 5, Ended: c.want, Reason: why}) {
 			t.Errorf("kind %d, %q: %+v", c.kind, c.reason, got)
 		}
 	}

@@ -50,7 +50,7 @@ func TestReportIsOneLineWithTheCode(t *testing.T) {
 		err  error
 		want string
 	}{
-		{problem, "pawl: the lock is held; held by ann@host:1 (token 7, for 1m01s), b (token 7, for 0ms), c (token 7, for 0ms), 1 more (held)\n"},
+		{problem, "pawl: the lock is held; held by ann@host:1 (token 7, for 1m1s), b (token 7, for 0s), c (token 7, for 0s) and 1 more (held)\n"},
 		{usageError{errors.Join(errors.New("name: is required"), errors.New("data: too"))}, "pawl: name: is required; data: too (see pawl server --help)\n"},
 		{fmt.Errorf("calling: %w: %w", client.ErrUnavailable, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("refused")}), "pawl: no node could be reached: dial tcp: refused\n"},
 		{fmt.Errorf("calling: %w: %w", client.ErrUnavailable, transport.NewError(transport.ErrNoLeader, "none is known")), "pawl: no node could serve the request: none is known (no_leader)\n"},
