@@ -31,7 +31,7 @@ func TestReadmeProgramCompiles(t *testing.T) {
 
 // Links between the documents must lead somewhere.
 func TestDocumentsExist(t *testing.T) {
-	for _, document := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/cli.md", "docs/dependencies.md", "docs/fencing.md", "docs/long-runs.md", "docs/metrics.md", "examples/README.md"} {
+	for _, document := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/cli.md", "docs/dependencies.md", "docs/fencing.md", "docs/long-runs.md", "docs/metrics.md", "examples/README.md", "jepsen/README.md"} {
 		content, err := os.ReadFile(document)
 		if err != nil {
 			t.Error(err)
