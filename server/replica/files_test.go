@@ -1,16 +1,20 @@
 package replica
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
@@ -219,6 +223,10 @@ func TestBadNewestSnapshotIsRefused(t *testing.T) {
 	}{
 		{"state", func(t *testing.T, newest string) { flip(t, filepath.Join(newest, "state.bin"), 10) }, false, "snapshot"},
 		{"description", func(t *testing.T, newest string) { flip(t, filepath.Join(newest, "meta.json"), 0) }, false, "description cannot be read"},
+		{"membership", func(t *testing.T, newest string) {
+			replace(t, filepath.Join(newest, "meta.json"), `"Address"`, `"Addres3"`)
+		}, false, "its checksum is another"},
+		{"seal gone", func(t *testing.T, newest string) { _ = os.Remove(filepath.Join(newest, descriptionSum)) }, false, descriptionSum},
 		{"no state", func(t *testing.T, newest string) { _ = os.Remove(filepath.Join(newest, "state.bin")) }, false, "snapshot"},
 		{"gone", func(t *testing.T, newest string) { _ = os.RemoveAll(newest) }, true, "the log begins at"},
 		{"truncated", func(t *testing.T, newest string) { _ = os.Truncate(filepath.Join(newest, "state.bin"), 5) }, false, "snapshot"},
@@ -257,6 +265,186 @@ func TestBadNewestSnapshotIsRefused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func replace(t *testing.T, path, old, new string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(content), old) {
+		t.Fatalf("%q is not in %s: %v", old, path, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(content), old, new, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A snapshot's description with one bit changed is refused, or says what it said.
+func TestEveryFlippedBitOfADescriptionIsSeen(t *testing.T) {
+	dir := t.TempDir()
+	files, err := openSnapshots(dir, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := raft.Configuration{Servers: []raft.Server{{ID: "n1.00", Address: "n1:7800/00"}, {ID: "n2.01", Address: "n2:7800/01"}}}
+	_, transport := raft.NewInmemTransport("n1:7800/00")
+	sink, err := files.Create(raft.SnapshotVersionMax, 4711, 8, members, 42, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = sink.Write([]byte("state"))
+	if err := errors.Join(err, sink.Close()); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (raft.SnapshotMeta, error) {
+		files, err := openSnapshots(dir, hclog.NewNullLogger())
+		if err != nil {
+			return raft.SnapshotMeta{}, err
+		}
+		meta, state, err := files.Open(sink.ID())
+		if err != nil {
+			return raft.SnapshotMeta{}, err
+		}
+		meta.Peers = nil // not read in this version
+		return *meta, state.Close()
+	}
+	want, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, snapshotsName, sink.ID(), "meta.json")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for bit := range 8 * len(whole) {
+		changed := slices.Clone(whole)
+		changed[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := read()
+		if err == nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("bit %d changed, %s, and it is read as %+v", bit, changed, got)
+		}
+		if err != nil {
+			refused++
+		}
+	}
+	if refused < len(whole) {
+		t.Errorf("of %d bits only %d were refused", 8*len(whole), refused)
+	}
+}
+
+// The same of the log's entries, of memberships in particular: those have no checksum of the state machine's.
+func TestEveryFlippedBitOfAnEntryIsSeen(t *testing.T) {
+	dir := t.TempDir()
+	write := func(entries []*raft.Log) {
+		store, err := openDatabase(dir, true)
+		if err == nil {
+			dog := newWatchdog(func(string) {})
+			err = errors.Join((&logs{LogStore: store, watchdog: dog}).StoreLogs(entries), store.Close())
+			dog.stop()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	members := raft.Configuration{Servers: []raft.Server{{ID: "n1.00", Address: "n1:7800/00"}}}
+	entries := []*raft.Log{
+		{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(members)},
+		{Index: 2, Term: 1, Type: raft.LogNoop},
+		{Index: 3, Term: 2, Type: raft.LogCommand, Data: []byte("command")},
+	}
+	write(entries)
+	path := filepath.Join(dir, databaseName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Key and value of one entry stand after those of the other. A changed key is seen when the node starts (checkPages).
+	from := bytes.LastIndex(whole, entries[0].Data) - 16
+	to := from + bytes.Index(whole[from:], entries[2].Data) + 64
+	if from < 0 || to < from || to-from > 1000 {
+		t.Fatalf("the entries are at %d to %d", from, to)
+	}
+	isKey := map[int]bool{}
+	for _, entry := range entries[1:] {
+		at := bytes.Index(whole[from:], binary.BigEndian.AppendUint64(nil, entry.Index))
+		for i := range 8 {
+			isKey[from+at+i] = true
+		}
+	}
+	store, err := openDatabase(dir, false) // which maps the file: what is written there is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	l := &logs{LogStore: store}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	refused := 0
+	for bit := 8 * from; bit < 8*to; bit++ {
+		if isKey[bit/8] {
+			continue
+		}
+		flipped := []byte{whole[bit/8] ^ 1<<(bit%8)}
+		if _, err := file.WriteAt(flipped, int64(bit/8)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range entries {
+			var got raft.Log
+			err := l.GetLog(want.Index, &got)
+			switch {
+			case err != nil && !errors.Is(err, ErrDamaged):
+				t.Errorf("byte %d: entry %d: %v", bit/8, want.Index, err)
+			case err != nil:
+				refused++
+			case got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data):
+				t.Errorf("byte %d changed from %x to %x, and entry %d is read as %+v", bit/8, whole[bit/8], flipped, want.Index, got)
+			}
+		}
+		if _, err := file.WriteAt(whole[bit/8:bit/8+1], int64(bit/8)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused < to-from {
+		t.Errorf("of %d bits only %d were refused", 8*(to-from), refused)
+	}
+}
+
+// And of terms and votes.
+func TestEveryFlippedBitOfAVoteIsSeen(t *testing.T) {
+	disk := raft.NewInmemStore()
+	dog := newWatchdog(func(string) {})
+	defer dog.stop()
+	store := &votes{StableStore: disk, watchdog: dog}
+	if err := errors.Join(store.SetUint64([]byte("CurrentTerm"), 7), store.SetUint64(keyVoteTerm, 7), store.Set(keyVoteCandidate, []byte("n1"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"CurrentTerm", string(keyVote)} {
+		whole, err := disk.Get([]byte(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for bit := range 8 * len(whole) {
+			changed := slices.Clone(whole)
+			changed[bit/8] ^= 1 << (bit % 8)
+			_ = disk.Set([]byte(key), changed)
+			_, termErr := store.GetUint64([]byte("CurrentTerm"))
+			_, voteErr := store.Get(keyVoteCandidate)
+			if errors.Is(termErr, ErrDamaged) == errors.Is(voteErr, ErrDamaged) {
+				t.Errorf("bit %d of %s changed: %v, %v", bit, key, termErr, voteErr)
+			}
+		}
+		_ = disk.Set([]byte(key), whole)
+	}
+	if term, err := store.GetUint64(keyVoteTerm); term != 7 || err != nil {
+		t.Errorf("the vote is of term %d: %v", term, err)
 	}
 }
 

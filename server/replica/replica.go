@@ -87,7 +87,8 @@ func open(config Config) (_ *Replica, err error) {
 		forwarded: make(chan struct{}),
 		ended:     make(chan struct{}),
 	}
-	var store raft.LogStore = &logs{LogStore: database, watchdog: dog}
+	log := &logs{LogStore: database, watchdog: dog}
+	var store raft.LogStore = log
 	if config.wrapLogs != nil {
 		store = config.wrapLogs(store)
 	}
@@ -105,6 +106,7 @@ func open(config Config) (_ *Replica, err error) {
 		dog.stop()
 		return nil, damaged(config.Dir, fmt.Errorf("starting raft: %w", err))
 	}
+	log.running.Store(true)
 
 	has := func(index, term uint64) bool {
 		var entry raft.Log

@@ -1,6 +1,9 @@
 package replica
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,12 +18,14 @@ import (
 
 const snapshotsName = "snapshots"
 
-// snapshots is the library's store of snapshot files with three guards. It shows Raft only the newest snapshot: Raft
+// snapshots is the library's store of snapshot files with four guards. It shows Raft only the newest snapshot: Raft
 // starts from an older one when the newest is bad, which is wrong once the log between them has been cut (C21). It
-// refuses to install a snapshot of what this node already has (install.go). And it notes what was read last, for a
-// state machine is not told the index of what it restores.
+// refuses to install a snapshot of what this node already has (install.go). It notes what was read last, for a
+// state machine is not told the index of what it restores. And it seals descriptions: the library has a checksum of the state
+// only, and a changed bit in the description is another index, another term or another membership.
 type snapshots struct {
 	*raft.FileSnapshotStore
+	path string
 	read atomic.Pointer[raft.SnapshotMeta]
 	// has says whether this node holds everything up to this index and term; installing is the index of the snapshot that
 	// a leader is sending, or 0.
@@ -60,6 +65,9 @@ func openSnapshots(dir string, logger hclog.Logger) (*snapshots, error) {
 		return nil, fmt.Errorf("listing the snapshots: %w", err)
 	}
 	for _, meta := range listed {
+		if err := checkDescription(path, meta); err != nil {
+			return nil, err
+		}
 		delete(whole, meta.ID)
 	}
 	for name := range whole {
@@ -71,7 +79,7 @@ func openSnapshots(dir string, logger hclog.Logger) (*snapshots, error) {
 			return nil, fmt.Errorf("opening the snapshots: %w", err)
 		}
 	}
-	return &snapshots{FileSnapshotStore: files}, nil
+	return &snapshots{FileSnapshotStore: files, path: path}, nil
 }
 
 // List gives the newest snapshot only.
@@ -84,6 +92,10 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, file, err := s.FileSnapshotStore.Open(id)
 	if err == nil {
+		if err := checkDescription(s.path, meta); err != nil {
+			_ = file.Close()
+			return nil, nil, err
+		}
 		if last := s.read.Load(); last == nil || last.Index < meta.Index {
 			s.read.Store(meta)
 		}
@@ -99,7 +111,63 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, con
 	if has := s.has.Load(); has != nil && index == s.installing.Load() && (*has)(index, term) {
 		return nil, errAlreadyHere
 	}
-	return s.FileSnapshotStore.Create(version, index, term, configuration, configurationIndex, transport)
+	sink, err := s.FileSnapshotStore.Create(version, index, term, configuration, configurationIndex, transport)
+	if err != nil {
+		return nil, err
+	}
+	meta := raft.SnapshotMeta{
+		ID: sink.ID(), Version: version, Index: index, Term: term,
+		Configuration: configuration, ConfigurationIndex: configurationIndex,
+	}
+	// Into the directory that Close gives its name.
+	if err := writeSynced(filepath.Join(s.path, sink.ID()+".tmp", descriptionSum), describe(&meta)); err != nil {
+		return nil, errors.Join(fmt.Errorf("sealing a snapshot's description: %w", err), sink.Cancel())
+	}
+	return sink, nil
+}
+
+// descriptionSum is the file beside a snapshot's description that has its checksum.
+const descriptionSum = "meta.sha256"
+
+// describe is the checksum of what a description says and the library has no checksum of; nil when it cannot be made.
+func describe(meta *raft.SnapshotMeta) []byte {
+	text, err := json.Marshal(raft.SnapshotMeta{
+		ID: meta.ID, Version: meta.Version, Index: meta.Index, Term: meta.Term,
+		Configuration: meta.Configuration, ConfigurationIndex: meta.ConfigurationIndex,
+	})
+	if err != nil { // numbers and strings
+		return nil
+	}
+	sum := sha256.Sum256(text)
+	return sum[:]
+}
+
+func checkDescription(path string, meta *raft.SnapshotMeta) error {
+	sum, err := os.ReadFile(filepath.Join(path, meta.ID, descriptionSum))
+	if err == nil && !bytes.Equal(sum, describe(meta)) {
+		err = errors.New("its checksum is another")
+	}
+	// The state has a checksum. How long it is, followers are told.
+	if info, statErr := os.Stat(filepath.Join(path, meta.ID, "state.bin")); err == nil && statErr == nil && info.Size() != meta.Size {
+		err = fmt.Errorf("it says that the state has %d bytes, not %d", meta.Size, info.Size())
+	}
+	if err != nil {
+		return damaged(filepath.Join(path, meta.ID), fmt.Errorf("the snapshot's description: %w", err))
+	}
+	return nil
+}
+
+// writeSynced writes a file that survives a crash, with its name if that of its directory does.
+func writeSynced(path string, content []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err := file.Write(content); err != nil {
+		return err
+	}
+	return file.Sync()
 }
 
 // newestIndex is the index of the newest snapshot, or 0.
