@@ -83,6 +83,39 @@ func TestMaxHoldBoundsTheLock(t *testing.T) {
 	})
 }
 
+// TestMaxHoldOfOneThatShares: of two holds of one client that share a lock, and so its token, one reaches its maximum. The
+// other goes on, and nothing of it is left when it is released. It is the older one, so that the loss is told: what is
+// below an unfinished request is not known to have been heard of.
+func TestMaxHoldOfOneThatShares(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := connect(t, c, "one", client.WithTTL(3*time.Second))
+		defer k.close()
+		ctx := context.Background()
+		other, err := k.Acquire(ctx, "x", client.Shared(), client.MaxHold(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded, err := k.Acquire(ctx, "x", client.Shared(), client.MaxHold(2*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bounded.Token() != other.Token() {
+			t.Fatalf("tokens %d and %d", bounded.Token(), other.Token())
+		}
+		time.Sleep(10 * time.Second) // a few renewals tell of the loss
+		wantLost(t, bounded, client.ReasonMaxHold, "", "")
+		if err := other.Err(); err != nil {
+			t.Errorf("the other is not held any more: %v", err)
+		}
+		if err := other.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		if now := lockState(t, c, "x"); len(now.Holders) != 0 {
+			t.Errorf("left behind: %+v", now.Holders)
+		}
+	})
+}
+
 // TestConvert changes the mode back and forth, waits for another reader, gives up, and is refused as the second of two.
 func TestConvert(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
