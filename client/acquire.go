@@ -85,7 +85,8 @@ func wholeMilliseconds(d time.Duration) int64 {
 // characters) and waits for it in the server's queue until ctx ends. Either it
 // returns a lock that is held, or an error that matches ErrNotAcquired and, when
 // ctx ended, its error; the request is then taken back, in the background if the
-// server cannot confirm it within 500 ms. The lock outlives ctx: it is kept until it
+// server cannot confirm it within 500 ms. When the deadline of ctx came, it is asked
+// meanwhile who has the lock: see WaitError. The lock outlives ctx: it is kept until it
 // is released or lost.
 func (c *Client) Acquire(ctx context.Context, name string, options ...AcquireOption) (*Lock, error) {
 	return c.acquire(ctx, []string{name}, true, options)
@@ -262,8 +263,7 @@ func (s *session) acquire(ctx context.Context, step *step, request *transport.Ac
 			return nil, transport.NewError(transport.ErrHeld, "the server queued a request that does not wait")
 		case err == nil:
 			if ctx.Err() != nil {
-				s.takeBack(ctx, request.Request)
-				return nil, context.Cause(ctx)
+				return nil, s.giveUp(ctx, request, context.Cause(ctx))
 			}
 			// Still queued. A server that answers sooner than asked must not make this
 			// a hot loop (D11).
@@ -276,11 +276,52 @@ func (s *session) acquire(ctx context.Context, step *step, request *transport.Ac
 		case refused(err) && !answer.uncertain:
 			s.finish(request.Request)
 			return nil, err
+		case waits:
+			return nil, s.giveUp(ctx, request, err)
 		default:
 			s.takeBack(ctx, request.Request)
 			return nil, err
 		}
 	}
+}
+
+// giveUp takes a request back that has waited, and adds to the error who is in the way if the time for it was over. It asks
+// while the cancel is under way, so that nobody waits longer for it.
+func (s *session) giveUp(ctx context.Context, request *transport.AcquireRequest, err error) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+		s.takeBack(ctx, request.Request)
+		return err
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	told := make(chan []transport.Holder, 1)
+	go func() { told <- s.client.inTheWay(bounded, request) }()
+	s.takeBack(ctx, request.Request)
+	if holders := <-told; len(holders) > 0 {
+		return &WaitError{Holders: holders, ended: err}
+	}
+	return err
+}
+
+// inTheWay gives who has the locks of the request: the first few, as far as they are told before ctx ends.
+func (c *Client) inTheWay(ctx context.Context, request *transport.AcquireRequest) (holders []transport.Holder) {
+	const enough = 4 // one more than the error's text names
+	for _, lock := range request.Locks {
+		answer, err := do[none, transport.LockResponse](ctx, c, getLock(lock.Name), nil)
+		if err != nil {
+			return holders
+		}
+		for _, holder := range answer.body.Holders {
+			// It may have been granted to this very request, which is being taken back.
+			if holder.Task != request.Task || holder.Owner != c.owner {
+				holders = append(holders, holder)
+			}
+		}
+		if len(holders) >= enough {
+			return holders
+		}
+	}
+	return holders
 }
 
 // refused says whether the error is an answer that leaves nothing to take back.
