@@ -168,9 +168,8 @@ func (c *Client) acquire(ctx context.Context, names []string, waits bool, option
 
 func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	// Checked before there is a session, so that a bad name sends nothing at all.
-	probe := *request
-	probe.Session, probe.Request = "-", 1
-	if err := probe.Validate(); err != nil {
+	request.Session, request.Request = "-", 1
+	if err := request.Validate(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -238,17 +237,14 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 func (s *session) acquire(ctx context.Context, step *step, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	request.Session = s.id
 	request.Request, request.Done = s.begin()
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.alive, func() { cancel(context.Cause(s.alive)) })()
 	for {
-		spec := call{path: "/v1/acquire", repeatable: true}
+		spec := call{path: "/v1/acquire", repeatable: true, during: s.alive}
 		if waits {
 			spec.wait = left(ctx, longestWait)
 			request.WaitMS = spec.wait.Milliseconds()
 		}
 		began := time.Now()
-		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, request)
+		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](ctx, s.client, spec, request)
 		switch {
 		case err == nil && answer.body.Granted:
 			lock, err := s.granted(ctx, step, *request, answer)
@@ -268,7 +264,7 @@ func (s *session) acquire(ctx context.Context, step *step, request *transport.Ac
 			// Still queued. A server that answers sooner than asked must not make this
 			// a hot loop (D11).
 			if early := min(spec.wait, callSpacing) - time.Since(began); early > 0 {
-				_ = sleep(waiting, jitter(early)) // its end is seen by the next call
+				_ = sleep(ctx, jitter(early)) // its end, or the session's, is seen by the next call
 			}
 		case errors.Is(err, transport.ErrSessionGone):
 			s.end(&LostError{Reason: ReasonExpired})

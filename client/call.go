@@ -40,6 +40,8 @@ type call struct {
 	renewal    bool          // has a pace of its own
 	once       bool          // asks one node, about itself
 	outlives   bool          // is sent although the Client is being closed
+	// during ends the call too; nil is the Client, with which every other ends.
+	during context.Context
 	failed     func()        // is told of each attempt that must be repeated; nil for nobody
 }
 
@@ -167,13 +169,14 @@ func unavailable(spec call, failure, end error) error {
 // errPatience ends a call that had no context to end it.
 var errPatience = errors.New("tried for as long as this call may take")
 
-// bounded gives the context of a whole call: the caller's, the Client's, and the
-// call's patience.
+// bounded gives the context of a whole call: the caller's, the Client's or the
+// session's, and the call's patience.
 func (c *Client) bounded(ctx context.Context, spec call) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() bool { return true }
 	if !spec.outlives {
-		stop = context.AfterFunc(c.alive, func() { cancel(ErrClosed) })
+		during := cmp.Or(spec.during, c.alive)
+		stop = context.AfterFunc(during, func() { cancel(context.Cause(during)) })
 	}
 	patient, release := ctx, context.CancelFunc(func() {})
 	if spec.patience > 0 {
