@@ -35,14 +35,13 @@ type call struct {
 	// repeatable says that a second arrival does no more than the first: it has a
 	// request number or key, or asks for a state rather than for a change.
 	repeatable bool
-	wait       time.Duration // for how long the node may wait before it answers
-	patience   time.Duration // until when it is tried; 0 = as long as the context
-	renewal    bool          // has a pace of its own
-	once       bool          // asks one node, about itself
-	outlives   bool          // is sent although the Client is being closed
-	// during ends the call too; nil is the Client, with which every other ends.
-	during context.Context
-	failed     func()        // is told of each attempt that must be repeated; nil for nobody
+	wait       time.Duration   // for how long the node may wait before it answers
+	patience   time.Duration   // until when it is tried; 0 = as long as the context
+	renewal    bool            // has a pace of its own
+	once       bool            // asks one node, about itself
+	outlives   bool            // is sent although the Client is being closed
+	during     context.Context // ends the call too; nil is the Client, with which every other ends
+	failed     func()          // is told of each attempt that must be repeated; nil for nobody
 }
 
 // duration reads milliseconds of an answer, within what a lease can last: a

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,13 +20,11 @@ import (
 	"github.com/pawl-lock/pawl/transport"
 )
 
-var long = flag.Bool("long", false, "run A14 and D12 at their full size")
-
 // TestNothingLeaks is A14: many locks, many acquires that fail, and leaders that crash leave no session and no goroutine
 // behind, neither while the clients live on nor after (the bubble sees to that). At full size with -long.
 func TestNothingLeaks(t *testing.T) {
 	kills, locksEach, failuresEach := 5, 20, 20
-	if *long {
+	if *client.Long {
 		kills, locksEach, failuresEach = 50, 200, 10
 	}
 	const ttl = 3 * time.Second
@@ -131,7 +128,7 @@ func TestAllNodesDown(t *testing.T) {
 // the other all use the same few connections. At full size with -long.
 func TestConnectionChurn(t *testing.T) {
 	rounds := 50
-	if *long {
+	if *client.Long {
 		rounds = 2500
 	}
 	c := pawltest.New(t, pawltest.Options{Nodes: 1, TCP: true})
