@@ -364,7 +364,10 @@ func TestDoEndsWithItsLock(t *testing.T) {
 		var ended time.Duration
 		err := k.Do(context.Background(), "x", func(ctx context.Context) error {
 			c.Lose("x", "wedged")
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Second):
+			}
 			ended = time.Since(began)
 			if cause := context.Cause(ctx); !errors.Is(cause, client.ReasonRevoked) {
 				t.Errorf("the work's context ended with %v", cause)
