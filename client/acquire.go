@@ -85,7 +85,8 @@ func wholeMilliseconds(d time.Duration) int64 {
 // characters) and waits for it in the server's queue until ctx ends. Either it
 // returns a lock that is held, or an error that matches ErrNotAcquired and, when
 // ctx ended, its error; the request is then taken back, in the background if the
-// server cannot confirm it within 500 ms. The lock outlives ctx: it is kept until it
+// server cannot confirm it within 500 ms. When the deadline of ctx came, it is asked
+// meanwhile who has the lock: see WaitError. The lock outlives ctx: it is kept until it
 // is released or lost.
 func (c *Client) Acquire(ctx context.Context, name string, options ...AcquireOption) (*Lock, error) {
 	return c.acquire(ctx, []string{name}, true, options)
@@ -167,9 +168,8 @@ func (c *Client) acquire(ctx context.Context, names []string, waits bool, option
 
 func (c *Client) acquireRequest(ctx context.Context, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	// Checked before there is a session, so that a bad name sends nothing at all.
-	probe := *request
-	probe.Session, probe.Request = "-", 1
-	if err := probe.Validate(); err != nil {
+	request.Session, request.Request = "-", 1
+	if err := request.Validate(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -237,17 +237,14 @@ func (c *Client) acquireStep(ctx context.Context, step *step, request *transport
 func (s *session) acquire(ctx context.Context, step *step, request *transport.AcquireRequest, waits bool) (*Lock, error) {
 	request.Session = s.id
 	request.Request, request.Done = s.begin()
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.alive, func() { cancel(context.Cause(s.alive)) })()
 	for {
-		spec := call{path: "/v1/acquire", repeatable: true}
+		spec := call{path: "/v1/acquire", repeatable: true, during: s.alive}
 		if waits {
 			spec.wait = left(ctx, longestWait)
 			request.WaitMS = spec.wait.Milliseconds()
 		}
 		began := time.Now()
-		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](waiting, s.client, spec, request)
+		answer, err := do[transport.AcquireRequest, transport.AcquireResponse](ctx, s.client, spec, request)
 		switch {
 		case err == nil && answer.body.Granted:
 			lock, err := s.granted(ctx, step, *request, answer)
@@ -262,13 +259,12 @@ func (s *session) acquire(ctx context.Context, step *step, request *transport.Ac
 			return nil, transport.NewError(transport.ErrHeld, "the server queued a request that does not wait")
 		case err == nil:
 			if ctx.Err() != nil {
-				s.takeBack(ctx, request.Request)
-				return nil, context.Cause(ctx)
+				return nil, s.giveUp(ctx, request, context.Cause(ctx))
 			}
 			// Still queued. A server that answers sooner than asked must not make this
 			// a hot loop (D11).
 			if early := min(spec.wait, callSpacing) - time.Since(began); early > 0 {
-				_ = sleep(waiting, jitter(early)) // its end is seen by the next call
+				_ = sleep(ctx, jitter(early)) // its end, or the session's, is seen by the next call
 			}
 		case errors.Is(err, transport.ErrSessionGone):
 			s.end(&LostError{Reason: ReasonExpired})
@@ -276,11 +272,52 @@ func (s *session) acquire(ctx context.Context, step *step, request *transport.Ac
 		case refused(err) && !answer.uncertain:
 			s.finish(request.Request)
 			return nil, err
+		case waits:
+			return nil, s.giveUp(ctx, request, err)
 		default:
 			s.takeBack(ctx, request.Request)
 			return nil, err
 		}
 	}
+}
+
+// giveUp takes a request back that has waited, and adds to the error who is in the way if the time for it was over. It asks
+// while the cancel is under way, so that nobody waits longer for it.
+func (s *session) giveUp(ctx context.Context, request *transport.AcquireRequest, err error) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+		s.takeBack(ctx, request.Request)
+		return err
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	told := make(chan []transport.Holder, 1)
+	go func() { told <- s.client.inTheWay(bounded, request) }()
+	s.takeBack(ctx, request.Request)
+	if holders := <-told; len(holders) > 0 {
+		return &WaitError{Holders: holders, ended: err}
+	}
+	return err
+}
+
+// inTheWay gives who has the locks of the request: the first few, as far as they are told before ctx ends.
+func (c *Client) inTheWay(ctx context.Context, request *transport.AcquireRequest) (holders []transport.Holder) {
+	const enough = 4 // one more than the error's text names
+	for _, lock := range request.Locks {
+		answer, err := do[none, transport.LockResponse](ctx, c, getLock(lock.Name), nil)
+		if err != nil {
+			return holders
+		}
+		for _, holder := range answer.body.Holders {
+			// It may have been granted to this very request, which is being taken back.
+			if holder.Task != request.Task || holder.Owner != c.owner {
+				holders = append(holders, holder)
+			}
+		}
+		if len(holders) >= enough {
+			return holders
+		}
+	}
+	return holders
 }
 
 // refused says whether the error is an answer that leaves nothing to take back.

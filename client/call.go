@@ -35,12 +35,13 @@ type call struct {
 	// repeatable says that a second arrival does no more than the first: it has a
 	// request number or key, or asks for a state rather than for a change.
 	repeatable bool
-	wait       time.Duration // for how long the node may wait before it answers
-	patience   time.Duration // until when it is tried; 0 = as long as the context
-	renewal    bool          // has a pace of its own
-	once       bool          // asks one node, about itself
-	outlives   bool          // is sent although the Client is being closed
-	failed     func()        // is told of each attempt that must be repeated; nil for nobody
+	wait       time.Duration   // for how long the node may wait before it answers
+	patience   time.Duration   // until when it is tried; 0 = as long as the context
+	renewal    bool            // has a pace of its own
+	once       bool            // asks one node, about itself
+	outlives   bool            // is sent although the Client is being closed
+	during     context.Context // ends the call too; nil is the Client, with which every other ends
+	failed     func()          // is told of each attempt that must be repeated; nil for nobody
 }
 
 // duration reads milliseconds of an answer, within what a lease can last: a
@@ -167,13 +168,14 @@ func unavailable(spec call, failure, end error) error {
 // errPatience ends a call that had no context to end it.
 var errPatience = errors.New("tried for as long as this call may take")
 
-// bounded gives the context of a whole call: the caller's, the Client's, and the
-// call's patience.
+// bounded gives the context of a whole call: the caller's, the Client's or the
+// session's, and the call's patience.
 func (c *Client) bounded(ctx context.Context, spec call) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() bool { return true }
 	if !spec.outlives {
-		stop = context.AfterFunc(c.alive, func() { cancel(ErrClosed) })
+		during := cmp.Or(spec.during, c.alive)
+		stop = context.AfterFunc(during, func() { cancel(context.Cause(during)) })
 	}
 	patient, release := ctx, context.CancelFunc(func() {})
 	if spec.patience > 0 {

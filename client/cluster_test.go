@@ -36,6 +36,9 @@ func TestCancelAtTheMomentOfGrant(t *testing.T) {
 		if testing.Short() {
 			rounds = 100 // under the race detector
 		}
+		if *client.Long {
+			rounds = 2000
+		}
 		for round := range rounds {
 			held, err := holder.Acquire(context.Background(), "x")
 			if err != nil {
@@ -134,7 +137,11 @@ func TestOneClientTwoGoroutines(t *testing.T) {
 // I4).
 func TestLostBeforeAnybodyElse(t *testing.T) {
 	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
-		for round := range 20 {
+		rounds := 20
+		if *client.Long {
+			rounds = 100
+		}
+		for round := range rounds {
 			name := fmt.Sprintf("x%d", round)
 			holder := connect(t, c, fmt.Sprintf("holder%d", round), client.WithTTL(5*time.Second))
 			waiter := connect(t, c, "waiter", client.WithTTL(5*time.Second))
@@ -219,9 +226,13 @@ func TestIdleConnectionClosedUnderARequest(t *testing.T) {
 		k := connect(t, c, "one")
 		defer k.close()
 		tokens := map[transport.Token]bool{}
-		for i := range 25 {
+		rounds := 25
+		if *client.Long {
+			rounds = 3000
+		}
+		for i := range rounds {
 			// Around the moment at which the server's FIN and the next request cross.
-			time.Sleep(idle - 600*time.Microsecond + time.Duration(i)*50*time.Microsecond)
+			time.Sleep(idle - 600*time.Microsecond + time.Duration(i%25)*50*time.Microsecond)
 			g, err := k.Calls().Acquire(context.Background(), transport.AcquireRequest{Name: "x", Owner: "one"}, fmt.Sprintf("key-%d", i))
 			if err != nil {
 				t.Fatalf("request %d: %v", i, err)

@@ -23,6 +23,21 @@ var (
 	ErrClosed = errors.New("the client is closed")
 )
 
+// WaitError is part of the error of an acquire whose deadline came while it waited, when the cluster could say in time who
+// is in the way. It matches what ended the wait.
+type WaitError struct {
+	Holders []transport.Holder // at least one; of several names those of the first that are held
+	ended   error
+}
+
+// Error implements error.
+func (e *WaitError) Error() string {
+	return e.ended.Error() + "; " + (&transport.Error{Holders: e.Holders}).Explain()
+}
+
+// Unwrap gives what ended the wait.
+func (e *WaitError) Unwrap() error { return e.ended }
+
 // Codes of the server that callers often ask for with errors.Is.
 const (
 	ErrHeld        = transport.ErrHeld

@@ -2,6 +2,8 @@ package client_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"regexp"
 	"testing"
 	"time"
@@ -41,7 +43,7 @@ func TestErrorTexts(t *testing.T) {
 		expect(`locks \[\] not acquired: invalid: name is required .*`, err)
 		expect(`lock "a" not acquired: mode_conflict: the lock "a" is in use with another limit; the limit in force is 3, and 2 was asked for`,
 			acquire(ctx, "a", client.Semaphore(2)))
-		expect(`lock "a" not acquired: it was not granted before the time was over: .*context deadline exceeded`, acquire(waited, "a"))
+		expect(`lock "a" not acquired: it was not granted before the time was over: .*context deadline exceeded; held by one \(token \d+, for 1(\.\d)?s\)`, acquire(waited, "a"))
 		cancel()
 		expect(`lock "b" not acquired: invalid: priority must be from .*`, acquire(ended, "b", client.Priority(3000)))
 		c.Network.Isolate("two")
@@ -57,5 +59,64 @@ func TestErrorTexts(t *testing.T) {
 		one.close()
 		_, err = one.Acquire(ctx, "a")
 		expect(`lock "a" not acquired: (opening a session: calling /v1/session: )?the client is closed`, err)
+	})
+}
+
+// TestWhoIsInTheWay: an acquire whose deadline comes says who has the lock, without taking longer and without leaving a
+// request behind; one that is cancelled asks nothing.
+func TestWhoIsInTheWay(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		ctx := context.Background()
+		counted := &countingTransport{RoundTripper: c.ClientAt("two").Transport}
+		one, two := connect(t, c, "one"), connect(t, c, "two", client.WithHTTPClient(&http.Client{Transport: counted}))
+		defer one.close()
+		defer two.close()
+		held, err := one.Acquire(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		soon := func() (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, 3*time.Second) }
+		for _, names := range [][]string{{"a"}, {"free", "a"}} {
+			waiting, cancel := soon()
+			began := time.Now()
+			_, err := two.AcquireAll(waiting, names)
+			cancel()
+			var waited *client.WaitError
+			if !errors.Is(err, client.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnavailable) || !errors.As(err, &waited) {
+				t.Fatalf("%v: %v", names, err)
+			}
+			if h := waited.Holders; len(h) != 1 || h[0].Owner != "one" || h[0].Token != held.Token() || h[0].HeldMS < 2900 {
+				t.Errorf("%v: in the way are %+v", names, h)
+			}
+			if took := time.Since(began); took > 3100*time.Millisecond {
+				t.Errorf("%v: waiting for 3 s took %v", names, took)
+			}
+		}
+		before := len(counted.asked())
+		waiting, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		if _, err := two.Acquire(waiting, "a"); !errors.Is(err, context.Canceled) || errors.As(err, new(*client.WaitError)) {
+			t.Errorf("cancelled: %v", err)
+		}
+		if asked := counted.asked()[before:]; len(asked) != 2 {
+			t.Errorf("an acquire that is cancelled asked %q", asked)
+		}
+		if now := lockState(t, c, "a"); len(now.Queue) != 0 {
+			t.Errorf("left in the queue: %+v", now.Queue)
+		}
+
+		// A cluster that vanishes meanwhile keeps nobody waiting for its answer.
+		waiting, cancel = soon()
+		defer cancel()
+		time.AfterFunc(2*time.Second, func() { c.Network.Isolate("two") })
+		began := time.Now()
+		if _, err := two.Acquire(waiting, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cut off: %v", err)
+		}
+		if took := time.Since(began); took > 3600*time.Millisecond {
+			t.Errorf("cut off, waiting for 3 s took %v", took)
+		}
+		c.Network.HealAll()
+		time.Sleep(20 * time.Second)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -67,6 +68,17 @@ type fakeLock struct {
 	holder claim
 	token  transport.Token
 	queue  []claim
+}
+
+// Long has scenarios run at their full size, here and in the tests from outside.
+var Long = flag.Bool("long", false, "run the scenarios at their full size: minutes")
+
+// sized gives how often something is tried.
+func sized(usually, full int) int {
+	if *Long {
+		return full
+	}
+	return usually
 }
 
 func newNetwork() *network {

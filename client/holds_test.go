@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -79,6 +80,39 @@ func TestMaxHoldBoundsTheLock(t *testing.T) {
 		time.Sleep(time.Minute)
 		if err := l.Release(context.Background()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestMaxHoldOfOneThatShares: of two holds of one client that share a lock, and so its token, one reaches its maximum. The
+// other goes on, and nothing of it is left when it is released. It is the older one, so that the loss is told: what is
+// below an unfinished request is not known to have been heard of.
+func TestMaxHoldOfOneThatShares(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k := connect(t, c, "one", client.WithTTL(3*time.Second))
+		defer k.close()
+		ctx := context.Background()
+		other, err := k.Acquire(ctx, "x", client.Shared(), client.MaxHold(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded, err := k.Acquire(ctx, "x", client.Shared(), client.MaxHold(2*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bounded.Token() != other.Token() {
+			t.Fatalf("tokens %d and %d", bounded.Token(), other.Token())
+		}
+		time.Sleep(10 * time.Second) // a few renewals tell of the loss
+		wantLost(t, bounded, client.ReasonMaxHold, "", "")
+		if err := other.Err(); err != nil {
+			t.Errorf("the other is not held any more: %v", err)
+		}
+		if err := other.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		if now := lockState(t, c, "x"); len(now.Holders) != 0 {
+			t.Errorf("left behind: %+v", now.Holders)
 		}
 	})
 }
@@ -316,5 +350,76 @@ func TestGrantThatEndedUnheardOf(t *testing.T) {
 		if l := <-got; l != nil && !l.Held() {
 			t.Error(l.Err())
 		}
+	})
+}
+
+// TestDoEndsWithItsLock: the context of the work ends when the lock is lost, with the reason, but the lock is kept, and Do
+// does not return, until the work has.
+func TestDoEndsWithItsLock(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k, other := connect(t, c, "one", client.WithTTL(3*time.Second)), connect(t, c, "other")
+		defer k.close()
+		defer other.close()
+		began := time.Now()
+		var ended time.Duration
+		err := k.Do(context.Background(), "x", func(ctx context.Context) error {
+			c.Lose("x", "wedged")
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Second):
+			}
+			ended = time.Since(began)
+			if cause := context.Cause(ctx); !errors.Is(cause, client.ReasonRevoked) {
+				t.Errorf("the work's context ended with %v", cause)
+			}
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		if took := time.Since(began); ended > 1100*time.Millisecond || took < 10*time.Second || !errors.Is(err, client.ErrLost) {
+			t.Errorf("the work was told after %v; Do took %v: %v", ended, took, err)
+		}
+	})
+}
+
+// TestPriorityAndLockDelay: who asks with a higher priority is granted before those who came earlier, and after a holder that
+// was lost nobody is granted the lock before its delay is over.
+func TestPriorityAndLockDelay(t *testing.T) {
+	withCluster(t, func(t *testing.T, c *pawltest.Cluster) {
+		k, dead := connect(t, c, "one"), connect(t, c, "dead", client.WithTTL(2*time.Second))
+		defer k.close()
+		defer dead.close()
+		ctx := context.Background()
+		const delay = 30 * time.Second
+		if _, err := dead.Acquire(ctx, "x", client.LockDelay(delay)); err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		for _, priority := range []int64{0, 5} {
+			go func() {
+				l, err := k.Acquire(ctx, "x", client.Priority(priority))
+				if err != nil {
+					t.Error(err)
+					order <- ""
+					return
+				}
+				order <- fmt.Sprint(priority)
+				if err := l.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			time.Sleep(time.Second)
+		}
+		c.Network.Isolate("dead")
+		began := time.Now()
+		if first := <-order; first != "5" {
+			t.Errorf("%q was first", first)
+		}
+		if took := time.Since(began); took < delay || took > delay+3*time.Second {
+			t.Errorf("granted %v after the holder vanished, with a delay of %v", took, delay)
+		}
+		if second := <-order; second != "0" {
+			t.Errorf("%q was second", second)
+		}
+		c.Network.HealAll()
 	})
 }

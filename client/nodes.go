@@ -92,6 +92,9 @@ func (a *nodes) leads(address string) {
 		return // as nearly always
 	}
 	a.leader = nil
+	if address == "" {
+		return
+	}
 	address, err := apiURL(address)
 	for _, n := range a.endpoints {
 		if err == nil && n.url == address && !time.Now().Before(n.avoided) {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,9 +26,12 @@ var (
 // TestRandomRuns has clients contend for locks while they and the nodes are cut off, slowed down, paused, and lose their
 // leader, with clocks at the ends of what is allowed. In each run:
 //   - no lock's context outlives what the server allows: by the time that the server's event of the next grant shows, it has
-//     ended;
-//   - every lock that a client has was granted with that token, and none is refused as a deadlock;
+//     ended, and no more permits of a semaphore are in use than there are;
+//   - every lock that a client has was granted with that token. In every other run all who nest take their locks in the order
+//     of names: then no acquire is refused as a deadlock. In the others only nested ones may be;
 //   - when all is over nothing is held and nothing is queued, no session is left, and no goroutine (the bubble sees to that).
+//
+// Locks are taken alone, nested, several at once, shared, as permits and as elections, and are converted.
 func TestRandomRuns(t *testing.T) {
 	runs := *randomRuns
 	if runs == 0 {
@@ -43,7 +48,7 @@ func TestRandomRuns(t *testing.T) {
 	for i := range runs {
 		seed := first + uint64(i)
 		synctest.Test(t, func(t *testing.T) {
-			r := &randomRun{t: t, random: rand.New(rand.NewPCG(seed, 0)), granted: map[hold]time.Time{}}
+			r := &randomRun{t: t, random: rand.New(rand.NewPCG(seed, 0)), granted: map[hold]grant{}, crossed: seed%2 == 0}
 			defer func() {
 				if total.add(r.tally); t.Failed() {
 					t.Errorf("repeat it with -run TestRandomRuns -runs 1 -seed %d", seed)
@@ -55,24 +60,52 @@ func TestRandomRuns(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d runs from seed %d: %+v", runs, first, total)
-	if runs >= 10 && (total.Held == 0 || total.Lost == 0 || total.Handed == 0 || total.Refused == 0) {
-		t.Errorf("this shows nothing: %+v", total)
+	t.Logf("%d runs from seed %d: %v", runs, first, total)
+	if runs >= 10 && slices.Contains(total[:seldom], 0) || runs >= 100 && slices.Contains(total[:], 0) {
+		t.Errorf("this shows nothing: %v", total)
 	}
 }
 
-// tally counts what the runs met.
-type tally struct {
-	Held    int // locks that clients had
-	Lost    int // those of them that were lost
-	Handed  int // those after which another was granted the lock
-	Refused int // acquires that failed
-	Missed  int // grants whose event could not be told
-	Faults  int
-}
+// What the runs met is counted by kind.
+type kind int
+
+const (
+	holdsHad     kind = iota // locks that clients had
+	holdsLost                // those of them that were lost
+	handedOn                 // those after which another was granted the lock
+	sharedHad                // in the shared mode
+	permitsHad               // of the semaphore
+	severalHad               // taken with others at once
+	nestedHad                // under another's context
+	ledHad                   // won elections
+	convertedHad             // conversions that were made
+	notAcquired              // acquires that failed
+	faultsMade
+	handedOver     // leaderships handed over to a named candidate
+	notConverted   // conversions that were not made
+	refusedAsCycle // acquires that were refused as a deadlock
+	kinds
+
+	seldom = handedOver // from here on what a few runs need not meet
+)
+
+var kindNames = [kinds]string{"held", "lost", "handed on", "shared", "permits", "several", "nested", "elections won", "converted",
+	"not acquired", "faults", "handed over", "not converted", "deadlocks"}
+
+type tally [kinds]int
 
 func (a *tally) add(b tally) {
-	a.Held, a.Lost, a.Handed, a.Refused, a.Missed, a.Faults = a.Held+b.Held, a.Lost+b.Lost, a.Handed+b.Handed, a.Refused+b.Refused, a.Missed+b.Missed, a.Faults+b.Faults
+	for i := range a {
+		a[i] += b[i]
+	}
+}
+
+func (a tally) String() string {
+	var text []string
+	for i, n := range a {
+		text = append(text, fmt.Sprint(n, " ", kindNames[i]))
+	}
+	return strings.Join(text, ", ")
 }
 
 // hold is one lock of one grant.
@@ -84,23 +117,47 @@ type hold struct {
 // held is what a client knew of a hold.
 type held struct {
 	hold
-	ended time.Time // of its context
+	owner      string
+	began      time.Time
+	ended      time.Time // of its context, or when its mode was asked to be less
+	converting bool      // to exclusive: its own conversion is no grant to another
+}
+
+// grant is what the server's events say of a token: the first of a shared period.
+type grant struct {
+	at    time.Time
+	owner string // whose conversion it was; "" of an acquire
 }
 
 type randomRun struct {
 	t       *testing.T
 	cluster *pawltest.Cluster
 	clients []testClient
-	tally   tally
+	crossed bool // nests take locks in any order
 
 	mu      sync.Mutex
+	tally   tally
 	random  *rand.Rand
 	known   []*held
-	granted map[hold]time.Time // as the server's events have it
+	granted map[hold]grant // as the server's events have it
 	resets  int
 }
 
-var randomNames = []string{"a", "b", "c"}
+func (r *randomRun) count(k kind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally[k]++
+}
+
+// Of the locks, some are only taken exclusively, one also shared, one in permits, and one is an election.
+var randomNames = []string{"a", "b", "c", sharedName, permitsName}
+
+const (
+	sharedName   = "s"
+	permitsName  = "u" // behind s: of what is converted nothing is nested below
+	permits      = 2
+	electionName = "e"
+)
 
 func (r *randomRun) run(seed uint64) {
 	t := r.t
@@ -122,9 +179,9 @@ func (r *randomRun) run(seed uint64) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var workers sync.WaitGroup
-	for _, k := range r.clients {
-		for range 2 {
-			workers.Go(func() { r.work(ctx, k) })
+	for i, k := range r.clients {
+		for j := range 2 {
+			workers.Go(func() { r.work(ctx, worker{k, fmt.Sprint("client", i), fmt.Sprint(i, ".", j)}) })
 		}
 	}
 	for range 8 {
@@ -136,7 +193,7 @@ func (r *randomRun) run(seed uint64) {
 	stop()
 	workers.Wait()
 	r.nothingIsLeft(func() string {
-		for _, name := range randomNames {
+		for _, name := range append([]string{electionName, electionName + "/hand-over"}, randomNames...) {
 			if now := lockState(t, c, name); len(now.Holders)+len(now.Queue) > 0 {
 				return fmt.Sprintf("%s is held or waited for: %+v", name, now)
 			}
@@ -163,78 +220,245 @@ func (r *randomRun) run(seed uint64) {
 		switch e.Kind {
 		case transport.EventReset:
 			r.resets++
-		case transport.EventGranted:
+		case transport.EventGranted, transport.EventConverted:
 			at, err := time.Parse(time.RFC3339, e.Time)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.granted[hold{e.Name, e.Token}] = at
+			h, g := hold{e.Name, e.Token}, grant{at: at}
+			if e.Kind == transport.EventConverted {
+				g.owner = e.Owner
+			}
+			if first, told := r.granted[h]; !told || at.Before(first.at) {
+				r.granted[h] = g
+			}
 		}
 	}
 	r.check()
 }
 
+// worker is one goroutine of a client.
+type worker struct {
+	testClient
+	owner     string
+	candidate string
+}
+
 // work acquires and releases until ctx ends.
-func (r *randomRun) work(ctx context.Context, k testClient) {
+func (r *randomRun) work(ctx context.Context, k worker) {
 	for ctx.Err() == nil {
-		waiting, cancel := context.WithTimeout(ctx, r.duration(100*time.Millisecond, 10*time.Second))
-		name := randomNames[r.n(len(randomNames))]
-		var options []client.AcquireOption
-		if r.one(8) {
-			options = append(options, client.MaxHold(r.duration(500*time.Millisecond, 4*time.Second).Truncate(time.Millisecond)))
+		if r.one(5) {
+			r.campaign(ctx, k)
+		} else {
+			r.acquire(ctx, ctx, k, randomNames)
 		}
-		var lock *client.Lock
-		var err error
-		switch {
-		case r.one(8):
-			lock, err = k.AcquireAll(waiting, []string{"b", "a"}, options...)
-		case r.one(4):
-			lock, err = k.TryAcquire(waiting, name, options...)
-		case r.one(4):
-			err = k.Do(waiting, name, func(inner context.Context) error {
-				r.pause(0, time.Second)
-				return nil
-			}, options...)
-		default:
-			lock, err = k.Acquire(waiting, name, options...)
-		}
-		if err != nil {
-			r.mu.Lock()
-			r.tally.Refused++
-			r.mu.Unlock()
-			if errors.Is(err, client.ErrDeadlock) || errors.Is(err, client.ErrInvalid) || errors.Is(err, transport.ErrFinished) || errors.Is(err, transport.ErrRequestMismatch) {
-				var problem *transport.Error
-				_ = errors.As(err, &problem)
-				r.t.Errorf("%v: an acquire ended with %v: %+v", time.Now().UTC(), err, problem)
-			}
-			r.pause(time.Millisecond, 200*time.Millisecond)
-		}
-		if lock != nil {
-			r.hold(lock)
-		}
-		cancel()
 	}
 }
 
-// hold has a lock for a while, longer than it lasts now and then, and releases it.
-func (r *randomRun) hold(lock *client.Lock) {
-	var all []*held
+// acquire takes one of the names, in one of the ways there are, and gives it back. The wait is bounded by ctx, and what it
+// asks for is nested where under is a lock's context.
+func (r *randomRun) acquire(ctx, under context.Context, k worker, names []string) {
+	waiting, cancel := context.WithTimeout(under, r.duration(100*time.Millisecond, 10*time.Second))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	name := names[r.n(len(names))]
+	var options []client.AcquireOption
+	had := []kind{holdsHad}
+	if under != ctx {
+		had = append(had, nestedHad)
+	}
+	switch {
+	case name == sharedName && !r.one(3):
+		had, options = append(had, sharedHad), append(options, client.Shared())
+	case name == permitsName:
+		had, options = append(had, permitsHad), append(options, client.Semaphore(permits))
+	}
+	if r.one(8) {
+		options = append(options, client.MaxHold(r.duration(500*time.Millisecond, 4*time.Second).Truncate(time.Millisecond)))
+	}
+	var lock *client.Lock
+	var err error
+	switch {
+	case under == ctx && r.one(8):
+		several := []string{"b", "a"}
+		if options = nil; r.one(2) {
+			several, options = []string{sharedName, "c"}, []client.AcquireOption{client.Shared()}
+		}
+		had = []kind{holdsHad, severalHad}
+		lock, err = k.AcquireAll(waiting, several, options...)
+	case r.one(4):
+		lock, err = k.TryAcquire(waiting, name, options...)
+	case under == ctx && r.one(4):
+		err = k.Do(waiting, name, func(inner context.Context) error {
+			r.pause(0, time.Second)
+			return nil
+		}, options...)
+	default:
+		lock, err = k.Acquire(waiting, name, options...)
+	}
+	if err != nil {
+		r.failed(err, under != ctx && r.crossed)
+	}
+	if lock != nil {
+		for _, what := range had {
+			r.count(what)
+		}
+		r.hold(ctx, lock, k)
+	}
+}
+
+// failed judges why a lock was not acquired.
+func (r *randomRun) failed(err error, mayBeCycle bool) {
+	r.count(notAcquired)
+	cycle := errors.Is(err, client.ErrDeadlock)
+	if cycle {
+		r.count(refusedAsCycle)
+	}
+	if cycle && !mayBeCycle || errors.Is(err, client.ErrInvalid) || errors.Is(err, transport.ErrFinished) || errors.Is(err, transport.ErrRequestMismatch) ||
+		errors.Is(err, transport.ErrModeConflict) {
+		var problem *transport.Error
+		_ = errors.As(err, &problem)
+		r.t.Errorf("%v: an acquire ended with %v: %+v", time.Now().UTC(), err, problem)
+	}
+	r.pause(time.Millisecond, 200*time.Millisecond)
+}
+
+// campaign stands for election, leads for a while, and hands over or resigns.
+func (r *randomRun) campaign(ctx context.Context, k worker) {
+	waiting, cancel := context.WithTimeout(ctx, r.duration(100*time.Millisecond, 10*time.Second))
+	defer cancel()
+	led, err := k.Election(electionName, k.candidate).Campaign(waiting, "first")
+	if err != nil {
+		r.failed(err, false)
+		return
+	}
+	r.count(holdsHad)
+	r.count(ledHad)
+	f := r.follow(led.Lock, k)
+	r.use(led.Context())
+	bounded, cancel := context.WithTimeout(context.Background(), r.duration(0, 3*time.Second))
+	defer cancel()
+	switch r.n(3) {
+	case 0, 1:
+		if now, err := k.Calls().GetLock(bounded, electionName); err == nil && len(now.Queue) > 0 {
+			candidate, _, _ := strings.Cut(now.Queue[len(now.Queue)-1].Task, "#")
+			if err := led.HandOver(bounded, candidate); err == nil {
+				r.count(handedOver)
+			}
+		}
+	case 2:
+		_ = led.Proclaim(bounded, "second")
+	}
+	_ = led.Resign(bounded)
+	f.end()
+}
+
+// following notes what a client has.
+type following struct {
+	r    *randomRun
+	lock *client.Lock
+	now  []*held // guarded by r.mu, as over is
+	over bool
+	told chan struct{} // closed when the lock has ended
+}
+
+func (r *randomRun) follow(lock *client.Lock, k worker) *following {
+	f := &following{r: r, lock: lock, told: make(chan struct{})}
 	r.mu.Lock()
 	for _, name := range lock.Names() {
-		all = append(all, &held{hold: hold{name, lock.TokenOf(name)}})
+		f.now = append(f.now, &held{hold: hold{name, lock.TokenOf(name)}, owner: k.owner, began: time.Now()})
 	}
-	r.known = append(r.known, all...)
+	r.known = append(r.known, f.now...)
 	r.mu.Unlock()
-	ctx := lock.Context()
-	recorded := make(chan struct{})
-	context.AfterFunc(ctx, func() {
+	context.AfterFunc(lock.Context(), func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, h := range all {
+		for _, h := range f.now {
 			h.ended = time.Now()
 		}
-		close(recorded)
+		f.over = true
+		close(f.told)
 	})
+	return f
+}
+
+// end waits for the end of the lock.
+func (f *following) end() {
+	<-f.told
+	if f.lock.State() == client.StateLost {
+		f.r.count(holdsLost)
+	}
+}
+
+// convert changes the mode of a lock of one name.
+func (f *following) convert(ctx context.Context) {
+	r := f.r
+	before := f.lock.GrantOf(f.lock.Name())
+	var options []client.AcquireOption
+	r.mu.Lock()
+	h := f.now[0]
+	if before.Mode == transport.ModeShared {
+		h.converting = true
+	} else {
+		options = append(options, client.Shared())
+		if !f.over {
+			h.ended = time.Now() // from here on others may be granted it as well
+		}
+	}
+	r.mu.Unlock()
+	err := f.lock.Convert(ctx, options...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.tally[notConverted]++
+		if f.lock.Err() == nil && !f.over { // it is as it was
+			h.ended, h.converting = time.Time{}, false
+		}
+		return
+	}
+	r.tally[convertedHad]++
+	next := &held{hold: hold{h.name, f.lock.TokenOf(h.name)}, owner: h.owner, began: time.Now()}
+	if h.ended.IsZero() {
+		h.ended = next.began
+	}
+	if f.over {
+		next.ended = next.began
+	}
+	f.now = []*held{next}
+	r.known = append(r.known, next)
+}
+
+// hold has a lock for a while, longer than it lasts now and then, and releases it.
+func (r *randomRun) hold(ctx context.Context, lock *client.Lock, k worker) {
+	f := r.follow(lock, k)
+	if lock.Name() == sharedName && len(lock.Names()) == 1 && r.one(2) {
+		converting, cancel := context.WithTimeout(ctx, r.duration(10*time.Millisecond, 3*time.Second))
+		f.convert(converting)
+		cancel()
+	}
+	if below := r.below(lock); len(below) > 0 && r.one(3) {
+		r.acquire(ctx, lock.Context(), k, below)
+	}
+	r.use(lock.Context())
+	bounded, cancel := context.WithTimeout(context.Background(), r.duration(0, 2*time.Second))
+	defer cancel()
+	_ = lock.Release(bounded) // what was not confirmed the client settles by itself
+	f.end()
+}
+
+// below gives what may be nested in a lock.
+func (r *randomRun) below(lock *client.Lock) (names []string) {
+	last := slices.Max(lock.Names())
+	for _, name := range randomNames {
+		if name > last || r.crossed && !slices.Contains(lock.Names(), name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// use is work under a lock.
+func (r *randomRun) use(ctx context.Context) {
 	timer := time.NewTimer(r.duration(0, 3*time.Second))
 	defer timer.Stop()
 	if r.one(2) {
@@ -251,15 +475,6 @@ func (r *randomRun) hold(lock *client.Lock) {
 		case <-ctx.Done():
 		}
 	}
-	bounded, cancel := context.WithTimeout(context.Background(), r.duration(0, 2*time.Second))
-	defer cancel()
-	_ = lock.Release(bounded) // what was not confirmed the client settles by itself
-	<-recorded
-	if lock.State() == client.StateLost {
-		r.mu.Lock()
-		r.tally.Lost++
-		r.mu.Unlock()
-	}
 }
 
 // fault does one thing to a client, a node or the way between them, and undoes it after a while.
@@ -274,7 +489,7 @@ func (r *randomRun) fault() {
 		}
 	}
 	host, name := fmt.Sprintf("client%d", who), c.Name(node)
-	r.tally.Faults++
+	r.count(faultsMade)
 	switch r.n(8) {
 	case 0, 1: // a partition, or a process that is paused: what was on its way arrives late
 		network.Isolate(host)
@@ -338,31 +553,44 @@ func (r *randomRun) nothingIsLeft(look func() string) {
 
 // check compares what clients knew with what the server's events say.
 func (r *randomRun) check() {
+	var users []*held
 	for _, h := range r.known {
-		r.tally.Held++
-		if _, told := r.granted[h.hold]; !told {
-			if r.tally.Missed++; r.resets == 0 {
-				r.t.Errorf("a client had %s with token %d, which the server never granted", h.name, h.token)
-			}
+		if _, told := r.granted[h.hold]; !told && r.resets == 0 {
+			r.t.Errorf("a client had %s with token %d, which the server never granted", h.name, h.token)
 		}
 		if h.ended.IsZero() {
 			r.t.Errorf("the context of %s with token %d never ended", h.name, h.token)
 			continue
 		}
+		if h.name == permitsName {
+			users = append(users, h)
+		}
+		// A later token is granted only when the holds of all earlier ones have ended, also shared ones (R6).
 		var next time.Time
-		for g, at := range r.granted {
-			if g.name == h.name && g.token > h.token && (next.IsZero() || at.Before(next)) {
-				next = at
+		for g, of := range r.granted {
+			if g.name == h.name && g.token > h.token && (next.IsZero() || of.at.Before(next)) && !(h.converting && of.owner == h.owner) {
+				next = of.at
 			}
 		}
 		if next.IsZero() {
 			continue
 		}
-		r.tally.Handed++
+		r.tally[handedOn]++
 		// The server's times are whole milliseconds, cut off.
 		if h.ended.Truncate(time.Millisecond).After(next) {
 			r.t.Errorf("%s with token %d: its context ended at %v, the next was granted it at %v, %v earlier", h.name, h.token,
 				h.ended.UTC(), next, h.ended.Sub(next))
+		}
+	}
+	for _, h := range users {
+		beside := 0
+		for _, other := range users {
+			if !other.began.After(h.began) && other.ended.After(h.began) {
+				beside++
+			}
+		}
+		if beside > permits {
+			r.t.Errorf("at %v %d permits of %d are in use", h.began.UTC(), beside, permits)
 		}
 	}
 }

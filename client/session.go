@@ -186,7 +186,7 @@ func (s *session) noteLost(lost []transport.LostHold) {
 	defer s.mu.Unlock()
 	for _, hold := range lost {
 		for number, lock := range s.unfinished {
-			if lock == nil || lock.grants[hold.Name].Token != hold.Token {
+			if lock == nil || lock.grants[hold.Name].Token != hold.Token || s.anothersLocked(lock, hold) {
 				continue
 			}
 			lock.endLocked(lostAsTold(hold))
@@ -195,6 +195,13 @@ func (s *session) noteLost(lost []transport.LostHold) {
 			}
 		}
 	}
+}
+
+// anothersLocked says whether the loss is that of another hold of this session. Those who share a lock have one token
+// (R6): taken by force are all of them, but each has a maximum of its own, and the lock knows when it is over.
+func (s *session) anothersLocked(lock *Lock, hold transport.LostHold) bool {
+	return hold.By == "" && hold.Reason == string(ReasonMaxHold) && lock.grants[hold.Name].Mode == transport.ModeShared &&
+		(lock.until == 0 || s.client.now() < lock.until)
 }
 
 // begin gives the number of a new request, and the done that goes with it.

@@ -124,9 +124,6 @@ var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sysc
 // releaseWithin bounds how long the end of a command is kept back to tell the cluster of it; the lock ends by itself too.
 const releaseWithin = 5 * time.Second
 
-// askWithin bounds the look at who has a lock that was not granted.
-const askWithin = 2 * time.Second
-
 func (p *program) run(ctx context.Context, r running) error {
 	if err := r.complete(); err != nil {
 		return wrongRun(err)
@@ -209,7 +206,7 @@ func (p *program) take(ctx context.Context, c *client.Client, r running, signals
 	default:
 	}
 	if err != nil {
-		return nil, runFailure{runCode(err), whoHas(ctx, c, r, err)}
+		return nil, runFailure{runCode(err), whoHas(r, err)}
 	}
 	return lock, nil
 }
@@ -242,18 +239,15 @@ func (r *running) options() ([]client.AcquireOption, error) {
 	return options, nil
 }
 
-// whoHas adds who has the locks to the error of a wait whose time was over.
-func whoHas(ctx context.Context, c *client.Client, r running, err error) error {
+// whoHas says of a wait whose time was over who has the locks, as a refusal does.
+func whoHas(r running, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnavailable) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
-	defer cancel()
 	held := &transport.Error{Code: transport.ErrHeld, Applied: transport.AppliedNo, Detail: fmt.Sprintf("not granted within %v", r.wait)}
-	for _, name := range r.names {
-		if lock, failed := c.Calls().GetLock(ctx, name); failed == nil {
-			held.Holders = append(held.Holders, lock.Holders...)
-		}
+	var waited *client.WaitError
+	if errors.As(err, &waited) {
+		held.Holders = waited.Holders
 	}
 	return held
 }
