@@ -43,7 +43,10 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 	c.mu.Lock()
 	c.clients[i] = process
 	c.mu.Unlock()
-	if _, err = stdin.Write(input); err == nil {
+	if err = c.showClock(c.size + i); err == nil {
+		_, err = stdin.Write(input)
+	}
+	if err == nil {
 		select {
 		case <-ctx.Done():
 		case <-process.done:
