@@ -55,6 +55,18 @@ func (c *child) signal(s syscall.Signal) error {
 	return c.command.Process.Signal(s)
 }
 
+// pause stops it, and returns when it stands.
+func (c *child) pause() error {
+	if err := c.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	_, err := stands(c.pid())
+	if err != nil && !c.runs() {
+		return errNotRunning
+	}
+	return err
+}
+
 // kill ends it at once.
 func (c *child) kill() error {
 	if err := c.signal(syscall.SIGKILL); err != nil {

@@ -68,17 +68,19 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 }
 
 // PauseClient implements cluster.Cluster, for a client that Spawn has started.
-func (c *ground) PauseClient(client int) error { return c.signalClient(client, syscall.SIGSTOP) }
+func (c *ground) PauseClient(client int) error { return c.atClient(client, (*child).pause) }
 
 // ResumeClient implements cluster.Cluster.
-func (c *ground) ResumeClient(client int) error { return c.signalClient(client, syscall.SIGCONT) }
+func (c *ground) ResumeClient(client int) error {
+	return c.atClient(client, func(process *child) error { return process.signal(syscall.SIGCONT) })
+}
 
-func (c *ground) signalClient(client int, s syscall.Signal) error {
+func (c *ground) atClient(client int, do func(*child) error) error {
 	c.mu.Lock()
 	process := c.clients[client]
 	c.mu.Unlock()
 	if process == nil {
 		return fmt.Errorf("client %d has no process of its own: %w", client, cluster.ErrUnsupported)
 	}
-	return process.signal(s)
+	return do(process)
 }

@@ -141,16 +141,25 @@ func standing(pid int, address uint64, do func() error) error {
 		}
 		defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	}
+	counters, err := stands(pid)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(counters, func(c uint64) bool { return c > address && c < address+jumpSize }) {
+		return errors.New("a thread stands at the very place")
+	}
+	return do()
+}
+
+// stands waits until all threads of a process have noticed that it is stopped, and says where each is.
+func stands(pid int) (counters []uint64, err error) {
 	for end := time.Now().Add(stopWait); ; time.Sleep(time.Millisecond) {
 		states, counters := threads(pid)
-		switch {
-		case states != "" && strings.Trim(states, "Tt") == "": // t: by the tracer that makes faults of disks
-			if slices.ContainsFunc(counters, func(c uint64) bool { return c > address && c < address+jumpSize }) {
-				return errors.New("a thread stands at the very place")
-			}
-			return do()
-		case time.Now().After(end):
-			return fmt.Errorf("it did not stop within %v: its threads are %q", stopWait, states)
+		if states != "" && strings.Trim(states, "Tt") == "" { // t: by the tracer that makes faults of disks
+			return counters, nil
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("process %d did not stop within %v: its threads are %q", pid, stopWait, states)
 		}
 	}
 }

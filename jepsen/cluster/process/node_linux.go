@@ -54,7 +54,7 @@ func (c *Cluster) nodeProcess(node int) int {
 }
 
 // Pause implements cluster.Cluster.
-func (c *Cluster) Pause(node int) error { return c.nodes[node].process.signal(syscall.SIGSTOP) }
+func (c *Cluster) Pause(node int) error { return c.nodes[node].process.pause() }
 
 // Resume implements cluster.Cluster.
 func (c *Cluster) Resume(node int) error { return c.nodes[node].process.signal(syscall.SIGCONT) }
