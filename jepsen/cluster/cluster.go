@@ -53,7 +53,9 @@ type Cluster interface {
 	// Cut holds what goes from one host to the other; nodes are named 0 … Size()-1, client i is Size()+i.
 	Cut(from, to int) error
 	Delay(from, to int, delay, jitter time.Duration) error
-	// Heal ends all cuts and delays.
+	// Lose has a share of the packets be lost, 0 to 1; which of them comes from the seed.
+	Lose(from, to int, share float64, seed uint64) error
+	// Heal ends all cuts, delays and losses.
 	Heal() error
 	Transfer(to int) error
 	// Disk sets how a node's fsync behaves: slower by so much, failing, or hanging. DiskFine ends it.

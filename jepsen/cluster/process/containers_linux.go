@@ -262,8 +262,17 @@ func (c *Containers) Cut(from, to int) error { return c.rule(from, to, "DROP") }
 
 // Delay implements cluster.Cluster. Cuts must come after delays: the last rule is the first to be looked at.
 func (c *Containers) Delay(from, to int, delay, jitter time.Duration) error {
+	return c.trouble(from, to, trouble{delay: delay, jitter: min(jitter, delay)})
+}
+
+// Lose implements cluster.Cluster. What is said of cuts after delays holds after losses.
+func (c *Containers) Lose(from, to int, share float64, seed uint64) error {
+	return c.trouble(from, to, trouble{loss: share, seed: seed})
+}
+
+func (c *Containers) trouble(from, to int, what trouble) error {
 	queue := 1000 + from*len(c.hosts) + to
-	h, err := hold(uint16(queue), delay, min(jitter, delay))
+	h, err := hold(uint16(queue), what)
 	if err != nil {
 		return err
 	}
