@@ -11,6 +11,13 @@ import (
 // ErrUnsupported is the error of a fault that this kind of cluster cannot make.
 var ErrUnsupported = errors.New("this kind of cluster cannot do that")
 
+// BrokenOff says that a run is over before its time: its context has ended with a cause of its own, and was not just
+// cancelled. Faults are healed and processes ended then, and nobody waits for more.
+func BrokenOff(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded)
+}
+
 // Client is a place that operations come from: a host of its own, which can be cut off, with a clock of its own.
 type Client struct {
 	Endpoints []string
@@ -53,7 +60,9 @@ type Cluster interface {
 	// Cut holds what goes from one host to the other; nodes are named 0 … Size()-1, client i is Size()+i.
 	Cut(from, to int) error
 	Delay(from, to int, delay, jitter time.Duration) error
-	// Heal ends all cuts and delays.
+	// Lose has a share of the packets be lost, 0 to 1; which of them comes from the seed.
+	Lose(from, to int, share float64, seed uint64) error
+	// Heal ends all cuts, delays and losses.
 	Heal() error
 	Transfer(to int) error
 	// Disk sets how a node's fsync behaves: slower by so much, failing, or hanging. DiskFine ends it.

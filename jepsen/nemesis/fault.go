@@ -59,6 +59,7 @@ var faults = []fault{
 	{"partition-one-way", network, "what goes to one node, or what comes from it, is lost", partitionOneWay},
 	{"client-cut", network, "some clients reach no node, or one node only", clientCut},
 	{"delay", network, "packets take longer, by times that vary", delayLinks},
+	{"loss", network, "some of the packets are lost", loseLinks},
 	{"transfer-storm", leadership, "leadership is handed to a random node about once a second", transferStorm},
 	{"slow-fsync", nodes, "an fsync takes longer: at one node, or at all", slowFsync},
 	{"failing-fsync", nodes, "fsync fails at a minority", failingFsync},
@@ -66,7 +67,7 @@ var faults = []fault{
 	{"full-disk", nodes, "a minority has no room to write", fullDisk},
 	{"damage-files", everything, "a node is killed, some of its data is changed, and it is started again", damageFiles},
 	{"wipe-node", everything, "a minority is killed and comes back without data", wipeNode},
-	{"clock-step", clocks, "the wall clock of a node or client is set hours ahead or back", clockStep},
+	{"clock-step", clocks, "the wall clock of a node or client is set hours ahead, then hours back, or the other way round", clockStep},
 	{Mixed, nothing, "all of these at random, several at a time", nil},
 }
 

@@ -24,17 +24,37 @@ func pauseClient(n *nemesis) *act {
 	return a
 }
 
-// clockStep sets a wall clock by a minute to a day, ahead or back. Nothing in Pawl may depend on it.
+// clockStep sets a wall clock by a minute to a day, ahead or back, and after a while past the true time to the other side. Nothing
+// in Pawl may depend on it.
 func clockStep(n *nemesis) *act {
 	host := n.random.IntN(n.cluster.Size() + n.options.Clients)
 	by := time.Minute + time.Duration(n.random.Int64N(int64(24*time.Hour)))
+	by = by.Round(time.Second)
 	if n.random.IntN(2) == 0 {
 		by = -by
 	}
+	off := time.Duration(0)
+	set := func(to time.Duration) error {
+		step := to - off
+		off = to // also when it fails: the end takes back what was asked for
+		return n.cluster.StepClock(host, step)
+	}
+	again := n.about(n.options.Length / 3)
+	waited := false
 	return &act{
-		note:  n.name(host) + " by " + by.Round(time.Second).String(),
-		begin: func() error { return n.cluster.StepClock(host, by) },
-		end:   func() error { return n.cluster.StepClock(host, -by) },
+		note:  n.name(host) + " by " + by.String() + ", then by " + (-by).String(),
+		begin: func() error { return set(by) },
+		step: func() (time.Duration, error) {
+			if !waited {
+				waited = true
+				return again, nil
+			}
+			if off == -by {
+				return time.Hour, nil
+			}
+			return time.Hour, set(-by)
+		},
+		end: func() error { return set(0) },
 	}
 }
 

@@ -142,6 +142,13 @@ func (f *fake) Delay(from, to int, delay, jitter time.Duration) error {
 	f.delayed[link{from, to}] = true
 	return f.did("delay %d %d", from, to)
 }
+func (f *fake) Lose(from, to int, share float64, _ uint64) error {
+	if from == to || share < 0.05 || share > 0.2 {
+		f.t.Errorf("a loss from %d to %d of %v", from, to, share)
+	}
+	f.delayed[link{from, to}] = true
+	return f.did("lose %d %d", from, to)
+}
 func (f *fake) Heal() error {
 	clear(f.cut)
 	clear(f.delayed)
@@ -267,6 +274,53 @@ func TestEachFaultAloneIsAnnouncedAndHealed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A clock that was only ever ahead, or only ever back, would miss what the way back does.
+func TestClocksAreSetToBothSides(t *testing.T) {
+	f, ctx := newFake(t, 3, 2, 10*time.Minute)
+	ahead, back := 0, 0
+	f.fails = func(string) error {
+		for _, off := range f.stepped {
+			if off > 0 {
+				ahead++
+			}
+			if off < 0 {
+				back++
+			}
+		}
+		return nil
+	}
+	report, _, err := run(t, f, ctx, Options{Fault: "clock-step", Clients: 2})
+	if begun := report.Begun["clock-step"]; err != nil || ahead < begun-1 || back < begun-1 || begun < 10 {
+		t.Errorf("%d steps: %d times ahead, %d back; %v", begun, ahead, back, err)
+	}
+	f.healed()
+}
+
+// slow is a cluster that is never ready again.
+type slow struct{ *fake }
+
+func (s slow) Ready(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestABrokenOffRunIsHealedAndNobodyWaits(t *testing.T) {
+	for _, name := range []string{"pause-node", "partition-halves"} {
+		f, _ := newFake(t, 3, 2, time.Minute)
+		ctx, breakOff := context.WithCancelCause(t.Context())
+		f.stop = func() { breakOff(errors.New("enough")) }
+		began := time.Now()
+		report, err := Run(ctx, slow{f}, history.New(f.Now, 1000), Options{Fault: name, Patience: 3 * time.Second})
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: it took %v to heal", name, took)
+		}
+		if err != nil || len(report.Failed) > 0 {
+			t.Errorf("%s: %v, %v", name, err, report.Failed)
+		}
+		f.healed()
 	}
 }
 

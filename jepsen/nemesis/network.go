@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -21,19 +22,9 @@ func both(some, others []int) (links []link) {
 	return links
 }
 
-// cut is a partition. Heal ends all cuts and delays there are: faults of the network never overlap.
+// cut is a partition.
 func (n *nemesis) cut(note string, links []link) *act {
-	return &act{
-		note: note,
-		begin: func() error {
-			var errs []error
-			for _, l := range links {
-				errs = append(errs, n.cluster.Cut(l.from, l.to))
-			}
-			return errors.Join(errs...)
-		},
-		end: n.cluster.Heal,
-	}
+	return n.onEach(links, note, func(l link) error { return n.cluster.Cut(l.from, l.to) })
 }
 
 func (n *nemesis) allNodes() (all []int) {
@@ -138,37 +129,56 @@ func clientCut(n *nemesis) *act {
 	return n.cut(note, both(victims, cut))
 }
 
-func delayLinks(n *nemesis) *act {
-	delay := time.Duration(5+n.random.IntN(150)) * time.Millisecond
-	jitter := time.Duration(n.random.Int64N(int64(delay)))
-	var links []link
-	var note string
+// someLinks are those of one node, those between all nodes, or those of some clients; none when there are no clients.
+func (n *nemesis) someLinks() (links []link, note string) {
 	switch n.random.IntN(3) {
 	case 0:
 		victim := n.some(1)
-		links, note = both(victim, n.allNodes()), n.nameAll(victim)
+		return both(victim, n.allNodes()), n.nameAll(victim)
 	case 1:
 		all := n.allNodes()
 		for i := range all {
 			links = append(links, both(all[i:i+1], all[i+1:])...)
 		}
-		note = "between all nodes"
+		return links, "between all nodes"
 	default:
 		victims := n.someClients()
-		links, note = both(victims, n.allNodes()), n.nameAll(victims)
+		return both(victims, n.allNodes()), n.nameAll(victims)
 	}
+}
+
+// onEach does something to several links. Heal ends all that there is: faults of the network never overlap.
+func (n *nemesis) onEach(links []link, note string, do func(link) error) *act {
 	if len(links) == 0 {
 		return nil
 	}
 	return &act{
-		note: note + " by " + delay.String() + " ± " + jitter.Round(time.Millisecond).String(),
+		note: note,
 		begin: func() error {
 			var errs []error
 			for _, l := range links {
-				errs = append(errs, n.cluster.Delay(l.from, l.to, delay, jitter))
+				errs = append(errs, do(l))
 			}
 			return errors.Join(errs...)
 		},
 		end: n.cluster.Heal,
 	}
+}
+
+func delayLinks(n *nemesis) *act {
+	delay := time.Duration(5+n.random.IntN(150)) * time.Millisecond
+	jitter := time.Duration(n.random.Int64N(int64(delay)))
+	links, note := n.someLinks()
+	note += " by " + delay.String() + " ± " + jitter.Round(time.Millisecond).String()
+	return n.onEach(links, note, func(l link) error { return n.cluster.Delay(l.from, l.to, delay, jitter) })
+}
+
+func loseLinks(n *nemesis) *act {
+	percent := 5 + n.random.IntN(16)
+	seed := n.random.Uint64()
+	links, note := n.someLinks()
+	return n.onEach(links, fmt.Sprintf("%s, %d %%", note, percent), func(l link) error {
+		seed++ // or the same turns would be lost on each
+		return n.cluster.Lose(l.from, l.to, float64(percent)/100, seed)
+	})
 }

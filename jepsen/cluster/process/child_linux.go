@@ -17,6 +17,8 @@ type child struct {
 
 // spawn starts a program, somewhere. What becomes of it is written to out, too.
 func spawn(start func(*exec.Cmd) error, command *exec.Cmd, out io.Writer) (*child, error) {
+	// A terminal tells the whole group of an interrupt: that is for the harness, which then ends its processes itself.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := start(command); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", command.Path, err)
 	}
@@ -53,6 +55,18 @@ func (c *child) signal(s syscall.Signal) error {
 		return errNotRunning
 	}
 	return c.command.Process.Signal(s)
+}
+
+// pause stops it, and returns when it stands.
+func (c *child) pause() error {
+	if err := c.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	_, err := stands(c.pid())
+	if err != nil && !c.runs() {
+		return errNotRunning
+	}
+	return err
 }
 
 // kill ends it at once.

@@ -18,6 +18,9 @@ var _ cluster.Apart = (*Cluster)(nil)
 // giveBack is how long a client may take to end: it gives back what it holds, from a cluster that may be in trouble.
 const giveBack = 60 * time.Second
 
+// hurry is how long it may take when the run is broken off.
+const hurry = 3 * time.Second
+
 func (c *ground) clientLog(i int) string {
 	return filepath.Join(c.dir, fmt.Sprintf("client%d.log", i))
 }
@@ -43,7 +46,10 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 	c.mu.Lock()
 	c.clients[i] = process
 	c.mu.Unlock()
-	if _, err = stdin.Write(input); err == nil {
+	if err = c.showClock(c.size + i); err == nil {
+		_, err = stdin.Write(input)
+	}
+	if err == nil {
 		select {
 		case <-ctx.Done():
 		case <-process.done:
@@ -51,12 +57,16 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 		}
 	}
 	_ = stdin.Close()
+	limit := giveBack
+	if cluster.BrokenOff(ctx) {
+		limit = hurry
+	}
 	select {
 	case <-process.done:
 		err = errors.Join(err, process.err)
-	case <-time.After(giveBack):
+	case <-time.After(limit):
 		_ = process.kill()
-		err = errors.Join(err, fmt.Errorf("it did not end within %v and was killed", giveBack))
+		err = errors.Join(err, fmt.Errorf("it did not end within %v and was killed", limit))
 	}
 	if err != nil {
 		return fmt.Errorf("client %d: %w: see %s", i, err, log.Name())
@@ -65,17 +75,19 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 }
 
 // PauseClient implements cluster.Cluster, for a client that Spawn has started.
-func (c *ground) PauseClient(client int) error { return c.signalClient(client, syscall.SIGSTOP) }
+func (c *ground) PauseClient(client int) error { return c.atClient(client, (*child).pause) }
 
 // ResumeClient implements cluster.Cluster.
-func (c *ground) ResumeClient(client int) error { return c.signalClient(client, syscall.SIGCONT) }
+func (c *ground) ResumeClient(client int) error {
+	return c.atClient(client, func(process *child) error { return process.signal(syscall.SIGCONT) })
+}
 
-func (c *ground) signalClient(client int, s syscall.Signal) error {
+func (c *ground) atClient(client int, do func(*child) error) error {
 	c.mu.Lock()
 	process := c.clients[client]
 	c.mu.Unlock()
 	if process == nil {
 		return fmt.Errorf("client %d has no process of its own: %w", client, cluster.ErrUnsupported)
 	}
-	return process.signal(s)
+	return do(process)
 }

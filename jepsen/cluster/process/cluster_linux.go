@@ -60,7 +60,7 @@ func New(options Options) (*Cluster, error) {
 		ground:  ground{size: options.Nodes, dir: options.Dir},
 		options: options, bridge: fmt.Sprintf("pawl%d", number), touched: map[int]bool{},
 	}
-	c.runs = c.Runs
+	c.runs, c.nodePID = c.Runs, c.nodeProcess
 	if err := c.build(number); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

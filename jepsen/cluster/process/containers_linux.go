@@ -69,7 +69,7 @@ func NewContainers(options ContainerOptions) (*Containers, error) {
 		ground:  ground{size: options.Nodes, dir: options.Dir},
 		options: options, project: fmt.Sprintf("pawljepsen%d", os.Getpid()), tracers: map[int]*child{},
 	}
-	c.runs = c.Runs
+	c.runs, c.nodePID = c.Runs, c.nodeProcess
 	if err := c.up(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -209,8 +209,26 @@ func (c *Containers) Kill(node int) error {
 // Stop implements cluster.Cluster.
 func (c *Containers) Stop(node int) error { return c.docker(node, "stop", "--time", "15") }
 
-// Start implements cluster.Cluster. A node that ended by itself is started by Docker, too.
-func (c *Containers) Start(node int) error { return c.docker(node, "start") }
+// Start implements cluster.Cluster. A node that ended by itself is started by Docker, too: then with the machine's clock.
+func (c *Containers) Start(node int) error {
+	if err := c.docker(node, "start"); err != nil {
+		return err
+	}
+	return c.showClock(node)
+}
+
+// nodeProcess is the container's first process; 0 when there is none, or Docker has frozen it: that one does not even stop.
+func (c *Containers) nodeProcess(node int) int {
+	text, err := c.inspect(node, "{{.State.Status}} {{.State.Pid}}")
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	if _, err := fmt.Sscanf(text, "running %d", &pid); err != nil {
+		return 0
+	}
+	return pid
+}
 
 // Runs implements cluster.Cluster.
 func (c *Containers) Runs(node int) bool {
@@ -222,7 +240,12 @@ func (c *Containers) Runs(node int) bool {
 func (c *Containers) Pause(node int) error { return c.docker(node, "pause") }
 
 // Resume implements cluster.Cluster.
-func (c *Containers) Resume(node int) error { return c.docker(node, "unpause") }
+func (c *Containers) Resume(node int) error {
+	if err := c.docker(node, "unpause"); err != nil {
+		return err
+	}
+	return c.showClock(node)
+}
 
 // rule inserts a rule for what goes from one host to the other.
 func (c *Containers) rule(from, to int, target ...string) error {
@@ -239,8 +262,17 @@ func (c *Containers) Cut(from, to int) error { return c.rule(from, to, "DROP") }
 
 // Delay implements cluster.Cluster. Cuts must come after delays: the last rule is the first to be looked at.
 func (c *Containers) Delay(from, to int, delay, jitter time.Duration) error {
+	return c.trouble(from, to, trouble{delay: delay, jitter: min(jitter, delay)})
+}
+
+// Lose implements cluster.Cluster. What is said of cuts after delays holds after losses.
+func (c *Containers) Lose(from, to int, share float64, seed uint64) error {
+	return c.trouble(from, to, trouble{loss: share, seed: seed})
+}
+
+func (c *Containers) trouble(from, to int, what trouble) error {
 	queue := 1000 + from*len(c.hosts) + to
-	h, err := hold(uint16(queue), delay, min(jitter, delay))
+	h, err := hold(uint16(queue), what)
 	if err != nil {
 		return err
 	}
@@ -276,12 +308,8 @@ func (c *Containers) Disk(node int, d cluster.Disk, delay time.Duration) error {
 		release(tracer)
 		return c.Sleep(context.Background(), detachLimit) // it may be about to end
 	}
-	text, err := c.inspect(node, "{{.State.Pid}}")
-	if err != nil {
-		return err
-	}
-	pid, err := strconv.Atoi(text)
-	if err != nil || pid <= 1 {
+	pid := c.nodeProcess(node)
+	if pid <= 1 {
 		return errNotRunning
 	}
 	runs := func() bool { _, err := os.Stat(fmt.Sprint("/proc/", pid)); return err == nil }

@@ -16,20 +16,27 @@ const (
 	queuePacket               = 3 << 8 // types of messages
 	queueVerdict, queueConfig = queuePacket + 1, queuePacket + 2
 
-	attributePacket, attributeVerdict            = 1, 2
-	attributeCommand, attributeParameters        = 1, 2
-	attributeMost, commandBind, copyMeta, accept = 3, 1, 1, 1
+	attributePacket, attributeVerdict     = 1, 2
+	attributeCommand, attributeParameters = 1, 2
+	attributeMost, commandBind, copyMeta  = 3, 1, 1
+	drop, accept                          = 0, 1
 )
 
 // mostHeld is how many packets may wait at once on one link: more go through without delay.
 const mostHeld = 4096
 
-// holder holds back the packets of one queue, each for a time, and lets them go in order.
+// trouble is what happens to the packets of a queue.
+type trouble struct {
+	delay, jitter time.Duration // each is held for delay ± jitter
+	loss          float64       // the share that is dropped instead
+	seed          uint64        // of which
+}
+
+// holder holds back the packets of one queue, each for a time, and lets them go in order; or drops some.
 type holder struct {
-	socket  int
-	queue   uint16
-	delay   time.Duration
-	jitter  time.Duration
+	socket int
+	queue  uint16
+	trouble
 	packets chan held
 	stopped chan struct{}
 	group   sync.WaitGroup
@@ -41,13 +48,13 @@ type held struct {
 }
 
 // hold begins to hold packets of a queue of the namespace that it is called in.
-func hold(queue uint16, delay, jitter time.Duration) (*holder, error) {
+func hold(queue uint16, what trouble) (*holder, error) {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet queue: %w", err)
 	}
 	h := &holder{
-		socket: socket, queue: queue, delay: delay, jitter: jitter,
+		socket: socket, queue: queue, trouble: what,
 		packets: make(chan held, mostHeld), stopped: make(chan struct{}),
 	}
 	wake := unix.NsecToTimeval(int64(50 * time.Millisecond)) // to see that it is stopped
@@ -106,6 +113,7 @@ func (h *holder) read() {
 	defer close(h.packets)
 	buffer := make([]byte, 64<<10)
 	var last time.Time
+	random := rand.New(rand.NewPCG(h.seed, uint64(h.queue)))
 	for {
 		select {
 		case <-h.stopped:
@@ -121,10 +129,12 @@ func (h *holder) read() {
 			if length < 16 || length > len(rest) {
 				break
 			}
-			if id, ok := packetOf(rest[:length]); ok {
+			if id, ok := packetOf(rest[:length]); ok && h.loss > 0 && random.Float64() < h.loss {
+				_ = h.judge(id, drop)
+			} else if ok {
 				due := time.Now().Add(h.delay)
 				if h.jitter > 0 {
-					due = due.Add(time.Duration(rand.Int64N(int64(2*h.jitter))) - h.jitter)
+					due = due.Add(time.Duration(random.Int64N(int64(2*h.jitter))) - h.jitter)
 				}
 				if due.Before(last) {
 					due = last // TCP would take what overtakes for a loss
@@ -133,7 +143,7 @@ func (h *holder) read() {
 				select {
 				case h.packets <- held{id, due}:
 				default:
-					_ = h.letGo(id)
+					_ = h.judge(id, accept)
 				}
 			}
 			rest = rest[min(len(rest), (length+3)&^3):]
@@ -166,13 +176,13 @@ func (h *holder) release() {
 		case <-time.After(time.Until(p.due)):
 		case <-h.stopped:
 		}
-		_ = h.letGo(p.id)
+		_ = h.judge(p.id, accept)
 	}
 }
 
-func (h *holder) letGo(id uint32) error {
-	verdict := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, accept), id)
-	return h.send(queueVerdict, attributeVerdict, verdict, false)
+func (h *holder) judge(id uint32, verdict uint32) error {
+	message := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, verdict), id)
+	return h.send(queueVerdict, attributeVerdict, message, false)
 }
 
 // close lets everything go.

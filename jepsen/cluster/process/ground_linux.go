@@ -22,10 +22,13 @@ type ground struct {
 	size  int                 // nodes
 	runs  func(node int) bool // whether it does
 	dir   string              // where logs go
-	began time.Duration       // on the clock of client.Now
-	hosts []*host             // of the nodes, then of the clients
-	http  http.Client
-	port  *peer.Port // to ask nodes what they tell each other
+	walls walls               // of the hosts
+	// nodePID is that of a node's process, as the harness sees it; 0 when none can be got at.
+	nodePID func(node int) int
+	began   time.Duration // on the clock of client.Now
+	hosts   []*host       // of the nodes, then of the clients
+	http    http.Client
+	port    *peer.Port // to ask nodes what they tell each other
 
 	mu      sync.Mutex // guards what follows, and the processes of nodes
 	clients map[int]*child
@@ -196,8 +199,28 @@ func (c *ground) Transfer(to int) error {
 	return c.ask(ctx, &c.http, http.MethodPost, c.api(to)+"/v1/cluster/transfer", bytes.NewReader(body), &struct{}{})
 }
 
-// StepClock implements cluster.Cluster.
-func (c *ground) StepClock(int, time.Duration) error { return cluster.ErrUnsupported }
+// StepClock implements cluster.Cluster: the host's processes see it, and those that start later.
+func (c *ground) StepClock(host int, by time.Duration) error {
+	return c.walls.step(host, by, func() int { return c.pid(host) })
+}
+
+// showClock has a process that was started at a host see its clock.
+func (c *ground) showClock(host int) error {
+	return c.walls.show(host, func() int { return c.pid(host) })
+}
+
+// pid is that of the process at a host; 0 when none can be got at.
+func (c *ground) pid(host int) int {
+	if host < c.size {
+		return c.nodePID(host)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if child := c.clients[host-c.size]; child.runs() {
+		return child.pid()
+	}
+	return 0
+}
 
 // clientLogs adds what clients have logged.
 func (c *ground) clientLogs(logs map[string]string) map[string]string {

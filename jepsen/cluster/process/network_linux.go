@@ -15,14 +15,23 @@ func (c *Cluster) Cut(from, to int) error {
 
 // Delay implements cluster.Cluster: packets are held where they arrive, by delay ± jitter.
 func (c *Cluster) Delay(from, to int, delay, jitter time.Duration) error {
+	return c.trouble(from, to, trouble{delay: delay, jitter: min(jitter, delay)})
+}
+
+// Lose implements cluster.Cluster: packets are dropped where they arrive.
+func (c *Cluster) Lose(from, to int, share float64, seed uint64) error {
+	return c.trouble(from, to, trouble{loss: share, seed: seed})
+}
+
+func (c *Cluster) trouble(from, to int, what trouble) error {
 	queue := uint16(from + 1)
 	var h *holder
 	err := c.hosts[to].inside(func() (err error) {
-		h, err = hold(queue, delay, min(jitter, delay))
+		h, err = hold(queue, what)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("delaying %s to %s: %w", c.hosts[from].name, c.hosts[to].name, err)
+		return fmt.Errorf("delaying or losing %s to %s: %w", c.hosts[from].name, c.hosts[to].name, err)
 	}
 	c.holders = append(c.holders, h)
 	c.touched[to] = true

@@ -44,8 +44,17 @@ func (c *Cluster) Runs(node int) bool {
 	return c.nodes[node].process.runs()
 }
 
+func (c *Cluster) nodeProcess(node int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if process := c.nodes[node].process; process.runs() {
+		return process.pid()
+	}
+	return 0
+}
+
 // Pause implements cluster.Cluster.
-func (c *Cluster) Pause(node int) error { return c.nodes[node].process.signal(syscall.SIGSTOP) }
+func (c *Cluster) Pause(node int) error { return c.nodes[node].process.pause() }
 
 // Resume implements cluster.Cluster.
 func (c *Cluster) Resume(node int) error { return c.nodes[node].process.signal(syscall.SIGCONT) }
@@ -69,7 +78,7 @@ func (c *Cluster) Start(node int) error {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	n.process = process
-	return nil
+	c.mu.Unlock()
+	return c.showClock(node)
 }

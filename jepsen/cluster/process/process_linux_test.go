@@ -6,9 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,13 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "be-a-client" {
 		beClient()
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "be-a-holder" {
+		if err := beHolder(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	flag.Parse()
@@ -268,6 +277,50 @@ func TestOneWayCutsAndDelays(t *testing.T) {
 	w.ready()
 }
 
+func TestLostPackets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3, 1)
+	var there net.PacketConn
+	w.do(w.hosts[1].inside(func() (err error) {
+		there, err = net.ListenPacket("udp", w.hosts[1].address+":0")
+		return err
+	}))
+	defer there.Close()
+	from, err := w.hosts[3].dial(t.Context(), "udp", there.LocalAddr().String())
+	w.do(err)
+	defer from.Close()
+	const packets = 200 // a socket's buffer has room for them
+	arrived := func() (which []byte) {
+		for i := range packets {
+			_, err := from.Write([]byte{byte(i)})
+			w.do(err)
+		}
+		for b := []byte{0}; ; which = append(which, b[0]) {
+			w.do(there.SetReadDeadline(time.Now().Add(300 * time.Millisecond)))
+			if _, _, err := there.ReadFrom(b); err != nil {
+				return which
+			}
+		}
+	}
+	lossy := func(seed uint64) []byte {
+		w.do(w.Lose(3, 1, 0.2, seed))
+		which := arrived()
+		w.do(w.acquire(1, fmt.Sprint(time.Now().UnixNano()), 20*time.Second)) // sent again until it is there
+		w.do(w.Heal())
+		return which
+	}
+	one, again, other := lossy(1), lossy(1), lossy(2)
+	if lost := packets - len(one); lost < packets/10 || lost > packets*3/10 {
+		t.Errorf("of %d packets a fifth was to be lost, and %d were", packets, lost)
+	}
+	if !slices.Equal(one, again) || slices.Equal(one, other) {
+		t.Errorf("which packets are lost does not come from the seed: %d, %d and %d arrived", len(one), len(again), len(other))
+	}
+	if n := len(arrived()); n != packets {
+		t.Errorf("healed, %d of %d packets arrived", n, packets)
+	}
+}
+
 func TestPausedNodesAndClients(t *testing.T) {
 	w := newWorld(t, 3, 1)
 	leader := w.leader()
@@ -352,8 +405,5 @@ func TestDisks(t *testing.T) {
 		w.do(w.Disk(leader, cluster.DiskFine, 0))
 		w.do(w.Start(leader))
 		w.ready()
-	}
-	if err := w.StepClock(0, time.Hour); !errors.Is(err, cluster.ErrUnsupported) {
-		t.Errorf("a wall clock of one process: %v", err)
 	}
 }

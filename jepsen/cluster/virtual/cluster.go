@@ -394,6 +394,9 @@ func (c *Cluster) Damage(node int, seed uint64) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
+// Lose implements cluster.Cluster: the network carries streams, on which a lost packet is nothing but a delay.
+func (c *Cluster) Lose(int, int, float64, uint64) error { return cluster.ErrUnsupported }
+
 // StepClock implements cluster.Cluster.
 func (c *Cluster) StepClock(int, time.Duration) error { return cluster.ErrUnsupported }
 
