@@ -133,29 +133,16 @@ func Table(out io.Writer, files []string) error {
 	type kind struct{ cluster, workload, fault string }
 	cells := map[kind]*cell{}
 	total := &cell{}
-	for _, name := range files {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
+	err := each(files, func(l line) {
+		k := kind{clusterOf(l.Spec), l.Spec.Workload, l.Spec.Fault}
+		if cells[k] == nil {
+			cells[k] = &cell{}
 		}
-		scanner := bufio.NewScanner(file)
-		scanner.Buffer(nil, 1<<20)
-		for scanner.Scan() {
-			var l line
-			if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
-				_ = file.Close()
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			k := kind{fmt.Sprintf("%s, %d nodes", l.Spec.Cluster, l.Spec.Nodes), l.Spec.Workload, l.Spec.Fault}
-			if cells[k] == nil {
-				cells[k] = &cell{}
-			}
-			cells[k].add(l)
-			total.add(l)
-		}
-		if err := cmp.Or(scanner.Err(), file.Close()); err != nil {
-			return err
-		}
+		cells[k].add(l)
+		total.add(l)
+	})
+	if err != nil {
+		return err
 	}
 	keys := slices.SortedFunc(maps.Keys(cells), func(a, b kind) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.workload, b.workload), cmp.Compare(a.fault, b.fault))
@@ -170,3 +157,29 @@ func Table(out io.Writer, files []string) error {
 	row(kind{"all", "", ""}, total)
 	return nil
 }
+
+// each reads the runs in the files.
+func each(files []string, do func(line)) error {
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		scanner := bufio.NewScanner(file)
+		scanner.Buffer(nil, 1<<20)
+		for scanner.Scan() {
+			var l line
+			if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
+				_ = file.Close()
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			do(l)
+		}
+		if err := cmp.Or(scanner.Err(), file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clusterOf(s Spec) string { return fmt.Sprintf("%s, %d nodes", s.Cluster, s.Nodes) }

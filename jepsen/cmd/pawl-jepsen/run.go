@@ -234,8 +234,16 @@ func listCommand() *cobra.Command {
 }
 
 func tableCommand() *cobra.Command {
-	return &cobra.Command{
+	matrix := false
+	c := &cobra.Command{
 		Use: "table FILE...", Short: "Make a Markdown table of results.jsonl files", Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, files []string) error { return runner.Table(c.OutOrStdout(), files) },
+		RunE: func(c *cobra.Command, files []string) error {
+			if matrix {
+				return runner.Matrix(c.OutOrStdout(), files)
+			}
+			return runner.Table(c.OutOrStdout(), files)
+		},
 	}
+	c.Flags().BoolVar(&matrix, "matrix", false, "faults down, workloads across")
+	return c
 }
