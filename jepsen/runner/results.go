@@ -58,16 +58,21 @@ type line struct {
 	Verdicts    []check.Verdict `json:"verdicts,omitempty"`
 }
 
+// Operations is how many clients have begun.
+func (r Result) Operations() (n int) {
+	for _, op := range r.Ops {
+		if op.Type == history.Invoke {
+			n++
+		}
+	}
+	return n
+}
+
 // Append adds the run, as one line, to a file, which it makes when it is not there.
 func (r Result) Append(path string) error {
 	l := line{
 		Spec: r.Spec, Outcome: r.Outcome(), Took: r.Took, Real: r.Real, Faults: r.Nemesis.Begun,
-		Unsupported: r.Nemesis.Unsupported, Expected: r.Expected.Outcome, Lost: r.Expected.Figures["lost updates"],
-	}
-	for _, op := range r.Ops {
-		if op.Type == history.Invoke {
-			l.Operations++
-		}
+		Operations: r.Operations(), Unsupported: r.Nemesis.Unsupported, Expected: r.Expected.Outcome, Lost: r.Expected.Figures["lost updates"],
 	}
 	for _, v := range r.Verdicts {
 		if v.Outcome != check.Valid {
