@@ -4,11 +4,11 @@
 // not, and of what has an unknown outcome nothing is ever held against the cluster. Every checker errs on that side, and
 // says in its Figures how much it could judge. A pass over nothing is Unknown, and Unknown is not a pass.
 //
-//	Linearizable  an order of grants, releases and looks that a single lock could have done (porcupine)
+//	Linearizable  an order of grants, conversions, releases and looks that a single lock could have done (porcupine)
 //	Exclusion     nobody believes to hold what another believes to hold
 //	Tokens        fencing tokens rise, on each lock and, since they are log indexes, on all together
 //	Leases        nobody is freed before the end of a lease that was told
-//	Wakeups       no lock is idle while somebody waits: no waiter forgotten, no dead holder kept
+//	Wakeups       no lock is idle, and no permit free, while somebody waits: no waiter forgotten, no dead holder kept
 //	Fairness      first come, first served
 //	Liveness      after all faults everything works again, in time
 //	Requests      a numbered request happens once, however often it is sent

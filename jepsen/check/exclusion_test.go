@@ -82,6 +82,41 @@ func TestExclusion(t *testing.T) {
 			6..22   c  acquire x mode=shared limit=2 -> 5
 			40..41  b  release x
 			40..41  c  release x`},
+		{"a reader becomes a writer while another reads", e, Invalid, "process 1 (token 5) and process 0 (token 9)", "", `
+			0..10   a  acquire x mode=shared -> 5
+			0..11   b  acquire x mode=shared -> 5
+			12..20  a  convert x mode=exclusive token=5 -> 9
+			25..30  b  release x
+			50..60  a  release x`},
+		{"a writer comes while a reader waits to become one", e, Invalid, "both believed", "", `
+			0..10   a  acquire x mode=shared -> 5
+			12..40  a  convert x mode=exclusive token=5 -> 9
+			13..20  b  acquire x -> 7
+			21..22  b  release x
+			50..60  a  release x`},
+		{"a writer became a reader", e, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			12..30  a  convert x mode=shared token=5 -> 9
+			13..20  b  acquire x mode=shared -> 9
+			31..40  b  release x
+			50..60  a  release x`},
+		{"a writer became a reader, and another writer came", e, Invalid, "both believed", "", `
+			0..10   a  acquire x -> 5
+			12..30  a  convert x mode=shared token=5 -> 9
+			31..35  b  acquire x -> 11
+			36..40  b  release x
+			50..60  a  release x`},
+		{"a conversion that was refused leaves the hold", e, Invalid, "both believed", "", `
+			0..10   a  acquire x -> 5
+			12..30  a  convert x mode=shared token=5 -> fail
+			31..35  b  acquire x mode=shared -> 9
+			36..40  b  release x
+			50..60  a  release x`},
+		{"one of which nobody knows does not", e, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			12..30  a  convert x mode=shared token=5 -> info
+			31..35  b  acquire x mode=shared -> 9
+			36..40  b  release x`},
 		{"one permit too many", e, Invalid, "3 believed to have one of 2", "a acquire, b acquire, c acquire, a release, b release, c release", `
 			0..10   a  acquire x mode=shared limit=2 -> 5
 			5..11   b  acquire x mode=shared limit=2 -> 5

@@ -35,6 +35,7 @@ type hold struct {
 	ends    []int              // Ops that bound until
 	ranks   time.Duration      // its place in the queue was known no later than this
 	seen    time.Duration      // a look that showed it ended then, 0 when there was none
+	former  *hold              // that a conversion made this one of, nil when it was acquired
 }
 
 func (h *hold) exclusive() bool { return h.mode != shared }
@@ -65,24 +66,33 @@ type gatherer struct {
 	ranked    map[request]time.Duration
 	leases    map[string]time.Duration
 	signs     map[string]time.Duration
+	newest    map[ofProcess]*hold
+}
+
+// ofProcess is a lock that a process has.
+type ofProcess struct {
+	process int
+	lock    string
 }
 
 // gather makes the holds of a history, in the order in which they became known.
 //
-// Belief in a hold begins when its grant is known and ends with the first of: the invocation of its release (whatever
-// comes of it), the Lease of its Lost op, its session's close or its request's cancel, an operator's force, and, when its
+// A conversion makes another hold of one. Belief in a hold begins when its grant is known and ends with the first of: its
+// conversion, the invocation of its release (whatever comes of it), the Lease of its Lost op, its session's close or its request's cancel, an operator's force, and, when its
 // acquire told a Lease, the latest Lease told in its session. Without any of them nobody knows how long the holder went on
 // to believe, and the hold is taken to be believed at no time at all: that accuses nobody wrongly.
 func gather(ops []history.Op, operations []history.Operation) []*hold {
 	g := &gatherer{
 		told: map[int][]*hold{}, byRequest: map[request][]*hold{}, bySession: map[string][]*hold{},
 		asked: map[request]time.Duration{}, ranked: map[request]time.Duration{}, leases: map[string]time.Duration{}, signs: map[string]time.Duration{},
+		newest: map[ofProcess]*hold{},
 	}
 	for _, o := range operations {
 		g.hears(o)
 	}
 	for _, o := range operations {
 		g.granted(o)
+		g.converted(o)
 	}
 	g.end(ops, operations)
 	for _, h := range g.holds {
@@ -104,6 +114,9 @@ func (g *gatherer) end(ops []history.Op, operations []history.Operation) {
 	current := map[int][]*hold{} // what each process has
 	for _, op := range ops {
 		if told := g.told[op.Index]; told != nil {
+			if op.F == history.Convert { // of one lock of several, perhaps
+				told = append(slices.DeleteFunc(slices.Clone(current[op.Process]), func(h *hold) bool { return h == told[0].former }), told...)
+			}
 			current[op.Process] = told
 		}
 		if op.F == history.Lost {
@@ -118,7 +131,13 @@ func (g *gatherer) end(ops []history.Op, operations []history.Operation) {
 		}
 		o := begun[op.Index]
 		switch op.F {
-		case history.Release, history.Convert:
+		case history.Convert:
+			for _, h := range current[op.Process] {
+				if h.lock == op.Lock {
+					h.convertedBy(o)
+				}
+			}
+		case history.Release:
 			holds := current[op.Process]
 			if op.Request != 0 {
 				holds = g.byRequest[request{op.Session, op.Request}]
@@ -199,6 +218,7 @@ func (g *gatherer) granted(o history.Operation) {
 			h.endsAt(h.lease, op.Index)
 		}
 		g.holds = append(g.holds, h)
+		g.newest[ofProcess{op.Process, h.lock}] = h
 		g.told[op.Index] = append(g.told[op.Index], h)
 		if op.Request != 0 {
 			g.byRequest[r] = append(g.byRequest[r], h)
@@ -206,6 +226,33 @@ func (g *gatherer) granted(o history.Operation) {
 		if op.Session != "" {
 			g.bySession[op.Session] = append(g.bySession[op.Session], h)
 		}
+	}
+}
+
+// converted makes a hold of its own of one whose mode has changed: it has another token. The process has had the one before.
+func (g *gatherer) converted(o history.Operation) {
+	op, in := o.Complete, o.Invoke
+	former := g.newest[ofProcess{in.Process, in.Lock}]
+	if in.F != history.Convert || o.Outcome() != history.OK || former == nil {
+		return
+	}
+	h := &hold{
+		lock: in.Lock, token: op.Token, mode: cmp.Or(op.Mode, in.Mode), limit: max(op.Limit, in.Limit), session: former.session, request: former.request,
+		process: in.Process, asked: in.Time, known: op.Time, until: history.Forever, gone: history.Forever, acquire: o, ranks: op.Time,
+		sign: former.sign, former: former,
+	}
+	if former.lease > 0 {
+		h.lease = max(op.Lease, former.lease)
+		h.endsAt(h.lease, op.Index)
+	}
+	g.holds = append(g.holds, h)
+	g.newest[ofProcess{in.Process, in.Lock}] = h
+	g.told[op.Index] = append(g.told[op.Index], h)
+	if r := (request{h.session, h.request}); h.request != 0 {
+		g.byRequest[r] = append(g.byRequest[r], h)
+	}
+	if h.session != "" {
+		g.bySession[h.session] = append(g.bySession[h.session], h)
 	}
 }
 
@@ -234,13 +281,30 @@ func (h *hold) lost(op history.Op) {
 // to this hold, says that the server ended it then.
 func (h *hold) released(o history.Operation) {
 	h.endsAt(o.Invoke.Time, o.Invoke.Index)
-	if o.Outcome() != history.OK || o.Invoke.F == history.Convert {
+	if o.Outcome() != history.OK {
 		return
 	}
 	h.gone = min(h.gone, o.End())
 	// A hold that was lost before may have ended before, whatever was answered.
 	if o.Invoke.F == history.Release && h.release == nil && h.until == o.Invoke.Time {
 		h.release = &o
+	}
+}
+
+// convertedBy takes note of what was to change the hold's mode. A reader who becomes a writer goes on as a reader until
+// it is told so; a writer who becomes a reader is a writer no more from the invocation on. What was refused has
+// changed nothing.
+func (h *hold) convertedBy(o history.Operation) {
+	switch {
+	case o.Outcome() == history.Fail:
+		return
+	case o.Outcome() == history.OK && !h.exclusive():
+		h.endsAt(o.End(), o.Complete.Index)
+	default:
+		h.endsAt(o.Invoke.Time, o.Invoke.Index)
+	}
+	if o.Outcome() == history.OK {
+		h.gone = min(h.gone, o.End())
 	}
 }
 

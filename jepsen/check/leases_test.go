@@ -69,6 +69,50 @@ func TestWakeups(t *testing.T) {
 			5..        b  acquire x
 			50..55     a  release x
 			5000..5001 c  look x -> 0`},
+		{"a permit is free", w, Invalid, "at most 1 of 2 permits were taken, and 1 waited", "a acquire, c acquire, a release", `
+			0..10      a  acquire x mode=shared limit=2 -> 5
+			0..11      b  acquire x mode=shared limit=2 -> 5
+			12..300    c  acquire x mode=shared limit=2 -> 5
+			50..55     a  release x
+			400..401   b  release x
+			5000..5001 c  release x`},
+		{"all permits are taken", w, Valid, "", "", `
+			0..10      a  acquire x mode=shared limit=2 -> 5
+			0..11      b  acquire x mode=shared limit=2 -> 5
+			12..320    c  acquire x mode=shared limit=2 -> 5
+			300..301   a  release x
+			400..401   b  release x
+			5000..5001 c  release x`},
+		{"a permit may be taken by somebody of whom nobody knows", w, Valid, "", "", `
+			0..10      a  acquire x mode=shared limit=2 -> info
+			0..11      b  acquire x mode=shared limit=2 -> 5
+			12..320    c  acquire x mode=shared limit=2 -> 5
+			400..401   b  release x
+			5000..5001 c  release x`},
+		{"a permit that who asks for all waits for", w, Valid, "", "", `
+			0..10      a  acquire x mode=shared limit=2 -> 5
+			11..400    b  acquire x mode=exclusive -> 9
+			12..500    c  acquire x mode=shared limit=2 -> 11
+			390..395   a  release x
+			420..421   b  release x
+			5000..5001 c  release x`},
+		{"a reader is alone, and does not become a writer", w, Invalid, "nobody held it", "", `
+			0..10      a  acquire x mode=shared -> 5
+			0..11      b  acquire x mode=shared -> 5
+			12..300    a  convert x mode=exclusive token=5 -> 9
+			50..55     b  release x
+			5000..5001 a  release x`},
+		{"another reader holds it until then", w, Valid, "", "", `
+			0..10      a  acquire x mode=shared -> 5
+			0..11      b  acquire x mode=shared -> 5
+			12..300    a  convert x mode=exclusive token=5 -> 9
+			250..255   b  release x
+			5000..5001 a  release x`},
+		{"a conversion of which nobody knows", w, Valid, "", "", `
+			0..10      a  acquire x mode=shared session=s -> 5 lease=500
+			12..300    a  convert x mode=exclusive token=5 -> info
+			13..700    b  acquire x -> 11
+			5000..5001 b  release x`},
 		{"not woken in a fault", w, Valid, "", "", `
 			0..10      a  acquire x -> 5
 			40         !  fault value=1 note=kill-all

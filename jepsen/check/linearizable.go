@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-lock/pawl/jepsen/history"
 )
 
-// Linearizable searches, with porcupine, for an order of the grants, releases and looks of each lock that a single lock
+// Linearizable searches, with porcupine, for an order of the grants, conversions, releases and looks of each lock that a single lock
 // could have done: exclusive, shared and with a limit, as the holds themselves say. Each lock is searched by itself, and
 // its history is cut into windows where its state is certain.
 type Linearizable struct {
@@ -70,12 +70,24 @@ func (r rules) calls(name string, operations []history.Operation) []*call {
 	var calls []*call
 	known := map[uint64]int{}
 	everShared := false
+	ids := make(map[*hold]int, len(r.holds))
+	for id, h := range r.holds {
+		ids[h] = id
+	}
 	for id, h := range r.holds {
 		known[h.token] = id
 		everShared = everShared || !h.exclusive()
-		calls = append(calls, &call{kind: acquires, hold: h, id: id, from: h.asked, to: h.known, shown: h.acquire.Indexes()})
+		root := h
+		for root.former != nil {
+			root = root.former
+		}
+		c := &call{kind: acquires, hold: h, id: id, root: ids[root], from: h.asked, to: h.known, shown: h.acquire.Indexes()}
+		if h.former != nil {
+			c.kind, c.was = converts, ids[h.former]
+		}
+		calls = append(calls, c)
 		if h.release != nil {
-			calls = append(calls, &call{kind: releases, hold: h, id: id, from: h.release.Invoke.Time, to: h.release.End(), shown: h.release.Indexes()})
+			calls = append(calls, &call{kind: releases, hold: h, id: id, root: ids[root], from: h.release.Invoke.Time, to: h.release.End(), shown: h.release.Indexes()})
 		}
 	}
 	for _, o := range operations {
@@ -119,7 +131,7 @@ func (r rules) windows(calls []*call) []window {
 	for len(byEnd) > 0 {
 		at := byEnd[0].to // all that ends now, and begins until now: intervals are closed
 		for len(byEnd) > 0 && byEnd[0].to == at {
-			if h := byEnd[0].hold; byEnd[0].kind == acquires && r.tokens && h.token > last.last {
+			if h := byEnd[0].hold; (byEnd[0].kind == acquires || byEnd[0].kind == converts) && r.tokens && h.token > last.last {
 				last.last, last.lastExclusive = h.token, h.exclusive()
 			} else if c := byEnd[0]; c.kind == looks && r.tokens && c.known < 0 && c.token > last.last {
 				last.last, last.lastExclusive = c.token, true
@@ -159,8 +171,13 @@ func (r rules) certain(init lockState, open []*call, at time.Duration) (holds []
 	// What was there at the last cut, or was granted since, and was not released.
 	holds = append(holds, init.holds...)
 	looking := false
+	var were []int
 	for _, c := range open {
 		switch {
+		case c.kind == converts && c.to > at:
+			return nil, nil, false // it may be either hold
+		case c.kind == converts:
+			holds, were = append(holds, c.id), append(were, c.was)
 		case c.kind == acquires && c.to <= at:
 			holds = append(holds, c.id)
 		case c.to > at:
@@ -168,6 +185,7 @@ func (r rules) certain(init lockState, open []*call, at time.Duration) (holds []
 			looking = looking || c.kind == looks
 		}
 	}
+	holds = slices.DeleteFunc(holds, func(id int) bool { return slices.Contains(were, id) })
 	for _, id := range holds {
 		if h := r.holds[id]; h.exclusive() && h.until > at && !looking {
 			return r.alone(id, later, at)
@@ -227,7 +245,7 @@ func (l Linearizable) shown(r rules, w window, end time.Time) []int {
 	}
 	for _, c := range calls {
 		shown = append(shown, c.shown...)
-		if c.kind == acquires {
+		if c.kind == acquires || c.kind == converts {
 			shown = append(shown, c.hold.ends...)
 		}
 	}
@@ -239,13 +257,13 @@ func (r rules) without(calls, out []*call) []*call {
 	gone := map[int]bool{}
 	for _, c := range out {
 		if c.kind != looks {
-			gone[c.id] = true
+			gone[c.root] = true
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(calls), func(c *call) bool {
 		if c.kind == looks {
 			return slices.Contains(out, c) || c.known >= 0 && gone[c.known]
 		}
-		return gone[c.id]
+		return gone[c.root]
 	})
 }

@@ -131,6 +131,59 @@ func TestLinearizable(t *testing.T) {
 			20..30  a  release x
 			11..32  b  acquire x mode=shared -> 5
 			40..50  b  release x`},
+		{"a reader becomes a writer", rw, Valid, "", "", `
+			0..10   a  acquire x mode=shared -> 5
+			0..11   b  acquire x mode=shared -> 5
+			12..40  a  convert x mode=exclusive token=5 -> 9
+			20..30  b  release x
+			50..60  a  release x
+			13..70  c  acquire x mode=shared -> 11
+			80..81  c  release x`},
+		{"a reader becomes a writer beside another", rw, Invalid, "no order", "a acquire, b acquire, a convert, b release, a release", `
+			0..10   a  acquire x mode=shared -> 5
+			0..11   b  acquire x mode=shared -> 5
+			12..20  a  convert x mode=exclusive token=5 -> 9
+			25..30  b  release x
+			50..60  a  release x`},
+		{"a writer becomes a reader, and lets others in", rw, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			12..20  a  convert x mode=shared token=5 -> 9
+			11..19  b  acquire x mode=shared -> 9
+			25..30  b  release x
+			50..60  a  release x`},
+		{"in another period", rw, Invalid, "no order", "", `
+			0..10   a  acquire x -> 5
+			12..20  a  convert x mode=shared token=5 -> 9
+			21..24  b  acquire x mode=shared -> 11
+			25..30  b  release x
+			50..60  a  release x`},
+		{"another writer came in between", rw, Invalid, "no order", "", `
+			0..10   a  acquire x mode=shared -> 5
+			12..40  a  convert x mode=exclusive token=5 -> 9
+			13..20  b  acquire x -> 7
+			21..22  b  release x
+			50..60  a  release x`},
+		{"a conversion without a new token", rw, Invalid, "no order", "", `
+			0..10   a  acquire x mode=shared -> 5
+			12..20  a  convert x mode=exclusive token=5 -> 5
+			50..60  a  release x`},
+		{"the old hold is gone with the conversion", rw, Invalid, "no order", "", `
+			0..10   a  acquire x -> 5
+			12..20  a  convert x mode=shared token=5 -> 9
+			21..24  b  acquire x -> 11
+			25..30  b  release x
+			50..60  a  release x`},
+		{"refused, it changes nothing", rw, Invalid, "no order", "", `
+			0..10   a  acquire x -> 5
+			12..20  a  convert x mode=shared token=5 -> fail
+			21..24  b  acquire x mode=shared -> 9
+			50..60  a  release x
+			70..71  b  release x`},
+		{"of a conversion of which nobody knows nothing is believed", rw, Valid, "", "", `
+			0..10   a  acquire x -> 5
+			12..20  a  convert x mode=shared token=5 -> info
+			21..24  b  acquire x mode=shared -> 9
+			25..26  b  release x`},
 		{"permits", semaphore, Valid, "", "", `
 			0..10   a  acquire x mode=shared limit=2 -> 5
 			0..10   b  acquire x mode=shared limit=2 -> 5
@@ -220,7 +273,7 @@ func TestWindowsChangeNoVerdict(t *testing.T) {
 	found := map[string]int{}
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		ops := simulate(random, 3+random.IntN(3), 6, random.IntN(4))
+		ops := simulate(random, 3+random.IntN(3), 6, random.IntN(5))
 		changed := seed%2 == 1
 		if changed {
 			spoil(random, ops)
@@ -265,7 +318,7 @@ func TestWindowsChangeNoVerdict(t *testing.T) {
 }
 
 // simulate makes the history of a right lock with that many clients, some of them readers or permit holders (kind 1, 2)
-// or onlookers (3), in integers of milliseconds.
+// or onlookers (3), or readers and writers who change their mode (4), in integers of milliseconds.
 func simulate(random *rand.Rand, clients, rounds, kind int) []history.Op {
 	type client struct {
 		state string
@@ -289,7 +342,7 @@ func simulate(random *rand.Rand, clients, rounds, kind int) []history.Op {
 	}
 	holders := func() (exclusives, shareds int, period uint64) {
 		for _, c := range all {
-			if c.state == "granted" || c.state == "holding" || c.state == "releasing" {
+			if c.state == "granted" || c.state == "holding" || c.state == "releasing" || strings.HasPrefix(c.state, "convert") {
 				if c.mode == exclusive {
 					exclusives++
 				} else {
@@ -326,7 +379,7 @@ func simulate(random *rand.Rand, clients, rounds, kind int) []history.Op {
 			switch c.state {
 			case "": // idle
 				c.mode = exclusive
-				if kind == 1 && random.IntN(2) == 0 {
+				if (kind == 1 || kind == 4) && random.IntN(2) == 0 {
 					c.mode = shared
 				} else if kind == 2 {
 					c.mode = "permit"
@@ -355,8 +408,33 @@ func simulate(random *rand.Rand, clients, rounds, kind int) []history.Op {
 					grant()
 					break
 				}
+				if kind == 4 && random.IntN(2) == 0 {
+					c.mode = map[string]string{exclusive: shared, shared: exclusive}[c.mode]
+					record(i, history.Convert, history.Invoke, c.token)
+					c.mode = map[string]string{exclusive: shared, shared: exclusive}[c.mode] // not yet
+					c.state = "converting"
+					break
+				}
 				record(i, history.Release, history.Invoke, c.token)
 				c.state = "releasing"
+			case "converting": // at most as long as others hold it, and not at all beside another one
+				if _, shareds, _ := holders(); c.mode == shared && shareds > 1 && random.IntN(3) > 0 {
+					break
+				} else if c.mode == shared && shareds > 1 {
+					c.state = "convert refused"
+					break
+				}
+				index++
+				c.token, c.state = index, "converted"
+				c.mode = map[string]string{exclusive: shared, shared: exclusive}[c.mode]
+				grant()
+			case "convert refused", "converted":
+				kind := history.OK
+				if c.state == "convert refused" {
+					kind = history.Fail
+				}
+				record(i, history.Convert, kind, c.token)
+				c.state = "holding"
 			case "releasing":
 				c.state = "released"
 				grant()

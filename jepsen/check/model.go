@@ -7,7 +7,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// call is one operation on one lock, as porcupine is told of it: a grant, a release or a look that was told to be done.
+// call is one operation on one lock, as porcupine is told of it: a grant, a release, a conversion or a look that was told to
+// be done.
 //
 // What has an unknown outcome is no operation here, and nothing is lost by it. An acquire of which nobody knows may have
 // been granted and ended at any time, or never: every history that is right without it is right with it. A release of
@@ -15,8 +16,10 @@ import (
 // checked free of operations that stay open for ever, each of which would double the work.
 type call struct {
 	kind  callKind
-	hold  *hold // acquire, release
+	hold  *hold // acquire, release, convert
 	id    int   // of hold, among all of this lock
+	was   int   // convert: the id of the hold before
+	root  int   // the id of the first of the holds that were made of one by conversions
 	token uint64
 	known int // look: the id of the hold with this token, -1 when nobody was told of such a one
 	from  time.Duration
@@ -30,6 +33,7 @@ const (
 	acquires callKind = iota
 	releases
 	looks
+	converts
 )
 
 // lockState is one lock as the models see it.
@@ -75,6 +79,13 @@ func (r rules) step(s lockState, c *call) (bool, lockState) {
 		return true, s
 	case looks:
 		return r.look(s, c, there)
+	}
+	if c.kind == converts { // at once: what it held goes, and what it gets is granted, if nobody is in the way
+		at, found := slices.BinarySearch(s.holds, c.was)
+		if !found {
+			return false, s
+		}
+		s.holds = slices.Delete(slices.Clone(s.holds), at, at+1)
 	}
 	h := c.hold
 	limit, count := h.limit, int64(0)

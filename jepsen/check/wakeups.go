@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // Wakeups finds a lock that lies idle while somebody waits for it: a waiter that was not woken, or a dead holder that was
-// not freed in time. It looks only at calm times, without faults, and takes a lock to be held whenever it may be.
+// not freed in time. Of a semaphore it finds a free permit, and of a reader who waits to become a writer that nobody else is left. It looks only at calm times, without faults, and takes a lock to be held whenever it may be.
 type Wakeups struct {
 	// TTL is the longest time for which a hold lives on after its holder's last sign of life.
 	TTL time.Duration
@@ -44,6 +45,7 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	faults := disturbed(ops, w.Settle)
 	end := ops[len(ops)-1].Time
 	groups := group(r.operations)
+	permits := groups.permits(r.operations)
 	moments := map[string][]moment{}
 	for _, h := range r.holds {
 		lock := groups.of(h.lock)
@@ -59,6 +61,14 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 				moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
 			}
 		}
+		if o.Invoke.F == history.Convert && o.Invoke.Mode == exclusive && (o.Outcome() == history.OK || o.Outcome() == history.Fail) {
+			// While it waits, its own hold is in nobody's way.
+			lock := groups.of(o.Invoke.Lock)
+			moments[lock] = append(moments[lock],
+				moment{at: o.Invoke.Time, held: -1, waits: 1, shown: o.Indexes(), waiter: o.Invoke.Index},
+				moment{at: o.End(), held: 1, waits: -1, waiter: o.Invoke.Index})
+			v.Figures["waits"]++
+		}
 		if o.Invoke.F != history.Acquire {
 			continue
 		}
@@ -73,7 +83,7 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 		}
 	}
 	for _, lock := range slices.Sorted(maps.Keys(moments)) {
-		w.idle(&v, lock, moments[lock], faults)
+		w.idle(&v, lock, permits[lock], moments[lock], faults)
 	}
 	return v.over("waits")
 }
@@ -108,9 +118,11 @@ func later(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// idle goes over the moments of a group and finds when it was idle in vain.
-func (w Wakeups) idle(v *Verdict, lock string, moments []moment, faults []span) {
+// idle goes over the moments of a group and finds when it was idle in vain: when fewer held it than the limit of a
+// semaphore lets, or nobody when there is none.
+func (w Wakeups) idle(v *Verdict, lock string, limit int, moments []moment, faults []span) {
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	free := max(limit, 1)
 	var (
 		now     moment // the sums
 		idle    time.Duration
@@ -118,11 +130,15 @@ func (w Wakeups) idle(v *Verdict, lock string, moments []moment, faults []span) 
 		freed   []int
 	)
 	for i, m := range moments {
-		if i > 0 && now.held == 0 && now.waits > 0 {
+		if i > 0 && now.held < free && now.waits > 0 {
 			idle += calm(faults, moments[i-1].at, m.at)
 			v.Figures["longest idle time in ms"] = max(v.Figures["longest idle time in ms"], idle.Milliseconds())
 			if idle > w.Slack {
-				v.invalid(slices.Concat(freed, waiting[0].shown), "%s: nobody held it, and %d waited, for %s of calm time until %s", lock, now.waits, seconds(idle), seconds(m.at))
+				held := "nobody held it"
+				if limit > 0 {
+					held = fmt.Sprintf("at most %d of %d permits were taken", max(now.held, 0), limit)
+				}
+				v.invalid(slices.Concat(freed, waiting[0].shown), "%s: %s, and %d waited, for %s of calm time until %s", lock, held, now.waits, seconds(idle), seconds(m.at))
 				idle = 0
 			}
 		}
@@ -137,7 +153,7 @@ func (w Wakeups) idle(v *Verdict, lock string, moments []moment, faults []span) 
 		if m.held < 0 {
 			freed = m.shown
 		}
-		if now.held > 0 || now.waits == 0 {
+		if now.held >= free || now.waits == 0 {
 			idle = 0
 		}
 	}
@@ -177,4 +193,27 @@ func (g groups) of(name string) string {
 		name = g[name]
 	}
 	return name
+}
+
+// permits gives the limits of those groups that are nothing but one semaphore: every request was for a permit of it, with
+// the same limit. In others a request may have to wait behind one of another kind.
+func (g groups) permits(operations []history.Operation) map[string]int {
+	limits := map[string]int{}
+	for _, o := range operations {
+		if f := o.Invoke.F; f != history.Acquire && f != history.Queue && f != history.Convert {
+			continue
+		}
+		limit := 0
+		if o.Invoke.F != history.Convert && o.Invoke.Mode == shared && len(o.Invoke.Locks) == 0 {
+			limit = int(o.Invoke.Limit)
+		}
+		for _, name := range names(o) {
+			lock := g.of(name)
+			if before, found := limits[lock]; found && before != limit {
+				limit = 0
+			}
+			limits[lock] = limit
+		}
+	}
+	return limits
 }

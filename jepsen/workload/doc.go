@@ -12,7 +12,7 @@
 // cluster's.
 //
 //	mutex      acquire, release, lost; exclusive locks, some waits, some tries
-//	rw         the same, Mode shared or exclusive
+//	rw         the same, Mode shared or exclusive, and convert (Token = before; OK: Token = after, Mode = the new one; Fail: held as before)
 //	semaphore  the same, Mode shared and Limit
 //	fenced     mutex, and under each hold one read (OK: Value) and one write (Previous = what was read,
 //	           Value = unique in the run), both stamped with (Token, Sequence) of the hold; a stale stamp is Fail

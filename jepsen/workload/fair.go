@@ -67,13 +67,14 @@ func (w fair) round(ctx context.Context, s *session) bool {
 	if !got.Granted {
 		op = e.begin(op)
 		if granted = s.await(ctx, op, 40*time.Second); granted == nil {
-			return e.Now() < s.deadline()
+			return !s.unsure && e.Now() < s.deadline()
 		}
 	}
 	if s.lostBy(ctx, *granted, e.Now()+e.between(0, 300*time.Millisecond)) {
 		return false
 	}
-	return s.release(ctx, *granted)
+	s.release(ctx, *granted)
+	return !s.unsure
 }
 
 func (fair) Final(context.Context, *Env) {}

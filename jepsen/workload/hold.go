@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type ask struct {
 type hold struct {
 	e        *Env
 	lock     *client.Lock
+	mu       sync.Mutex    // guards op against the end of the lock's context
 	op       history.Op    // template of what is recorded about it
 	seen     atomic.Int64  // when it was last seen to be held
 	lost     bool          // may be read when recorded is closed
@@ -134,6 +136,8 @@ func (e *Env) held(op history.Op, lock *client.Lock) *hold {
 			return
 		}
 		h.lost = true
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		lost := h.op
 		lost.F, lost.Type, lost.Note = history.Lost, history.Info, string(why.Reason)
 		lost.Lease = time.Duration(h.seen.Load())
@@ -181,6 +185,40 @@ func (h *hold) prepare(ctx context.Context) bool {
 	}
 	e.point(ctx)
 	return ctx.Err() == nil
+}
+
+// convert records a change of the hold's mode, from shared to exclusive or back. Refused, as when another reader waits for the
+// same, it leaves the hold as it was.
+func (h *hold) convert(ctx context.Context, most time.Duration) {
+	e := h.e
+	if !h.holds() {
+		return
+	}
+	op := h.op
+	op.F = history.Convert
+	var options []client.AcquireOption
+	if op.Mode == transport.ModeExclusive {
+		op.Mode, options = transport.ModeShared, []client.AcquireOption{client.Shared()}
+	} else {
+		op.Mode = transport.ModeExclusive
+	}
+	op = e.begin(op)
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	err := h.lock.Convert(limited, options...)
+	e.point(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch held := h.holds(); {
+	case err == nil && held:
+		op.Token = uint64(h.lock.Token())
+		e.end(op, history.OK, nil)
+		h.op = op
+	case held:
+		e.end(op, history.Fail, err)
+	default: // lost meanwhile: it may have been converted before
+		e.end(op, history.Info, err)
+	}
 }
 
 // release records the release of a hold that was not lost.

@@ -22,7 +22,7 @@ func (w mutex) Client(ctx context.Context, e *Env) {
 
 func (mutex) Final(context.Context, *Env) {}
 
-// readWrite has readers and writers of one lock.
+// readWrite has readers and writers of one lock, some of whom change from one to the other.
 type readWrite struct{ ordinary }
 
 func (readWrite) Name() string    { return "rw" }
@@ -35,7 +35,13 @@ func (w readWrite) Client(ctx context.Context, e *Env) {
 			mode = transport.ModeExclusive
 		}
 		return ask{names: []string{pickOne(e, w.Locks())}, mode: mode}
-	}, func(ctx context.Context, h *hold) { h.work(ctx, most) })
+	}, func(ctx context.Context, h *hold) {
+		h.work(ctx, most)
+		for range e.Rand.IntN(3) {
+			h.convert(ctx, e.between(100*time.Millisecond, 5*time.Second))
+			h.work(ctx, most/2)
+		}
+	})
 }
 
 func (readWrite) Final(context.Context, *Env) {}

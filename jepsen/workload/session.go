@@ -20,6 +20,8 @@ type session struct {
 	id    string
 	ttl   time.Duration
 	last  uint64 // number of the last request
+	// unsure: it may have, or get, a lock that nobody believes in. Renewed, it would keep the others from it: end it.
+	unsure bool
 
 	mu    sync.Mutex
 	until time.Duration // of the lease
@@ -164,6 +166,7 @@ func (s *session) await(ctx context.Context, op history.Op, most time.Duration) 
 		e.end(op, history.Fail, errors.Join(errCancelled, goneOr(errors.Join(err, gone))))
 		return nil
 	}
+	s.unsure = true
 	e.end(op, history.Info, gone)
 	return nil
 }
@@ -187,9 +190,8 @@ func (s *session) lostBy(ctx context.Context, op history.Op, until time.Duration
 	}
 }
 
-// release records the release of a hold. It says whether the session is of use: while it goes on it keeps what may not have
-// been released.
-func (s *session) release(ctx context.Context, op history.Op) bool {
+// release records the release of a hold.
+func (s *session) release(ctx context.Context, op history.Op) {
 	e := s.e
 	op.F, op.Lease = history.Release, 0
 	op = e.begin(op)
@@ -203,10 +205,9 @@ func (s *session) release(ctx context.Context, op history.Op) bool {
 		op.Note = "gone"
 		e.end(op, history.OK, goneOr(err))
 	default:
+		s.unsure = true
 		e.end(op, history.Info, err)
-		return false
 	}
-	return true
 }
 
 // end closes the session, and with it ends a hold.

@@ -55,6 +55,10 @@ func (w sessions) Client(ctx context.Context, e *Env) {
 				}
 			}
 		}
+		if s.unsure {
+			s.end(ctx)
+			continue
+		}
 		if !held && renewing && e.one(3) {
 			s.renew(ctx) // of a session that may be gone: it must stay so
 		}
