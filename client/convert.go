@@ -11,11 +11,12 @@ import (
 
 // Convert changes the mode of the lock without giving it up: to exclusive, or with
 // the options Shared or Semaphore to shared; others mean nothing here. To shared it
-// takes effect at once. To exclusive it waits, before the whole queue, until the
-// other holders are gone or ctx ends; when another holder waits for the same, the
-// error matches ErrDeadlock. Either way the lock has a new token then. After an
-// error it is held as before, unless Err says that it was lost. The end of a
-// maximum hold stays what it was.
+// takes effect at once: from the call on others may share the lock, also when the
+// answer is lost. To exclusive it waits, before the whole queue, until the other
+// holders are gone or ctx ends; when another holder waits for the same, the error
+// matches ErrDeadlock. Either way the lock has a new token then. After an error it
+// is held as before, unless Err says that it was lost. The end of a maximum hold
+// stays what it was.
 //
 // It is for locks of one name; ConvertOf is for one of several.
 func (l *Lock) Convert(ctx context.Context, options ...AcquireOption) error {

@@ -374,7 +374,9 @@ func (r *randomRun) follow(lock *client.Lock, k worker) *following {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, h := range f.now {
-			h.ended = time.Now()
+			if h.ended.IsZero() { // not yet by a conversion to shared, whatever became of that
+				h.ended = time.Now()
+			}
 		}
 		f.over = true
 		close(f.told)
@@ -578,8 +580,8 @@ func (r *randomRun) check() {
 		r.tally[handedOn]++
 		// The server's times are whole milliseconds, cut off.
 		if h.ended.Truncate(time.Millisecond).After(next) {
-			r.t.Errorf("%s with token %d: its context ended at %v, the next was granted it at %v, %v earlier", h.name, h.token,
-				h.ended.UTC(), next, h.ended.Sub(next))
+			r.t.Errorf("%s with token %d of %s (converting: %t): its context ended at %v, the next was granted it at %v, %v earlier", h.name, h.token,
+				h.owner, h.converting, h.ended.UTC(), next, h.ended.Sub(next))
 		}
 	}
 	for _, h := range users {
