@@ -11,6 +11,13 @@ import (
 // ErrUnsupported is the error of a fault that this kind of cluster cannot make.
 var ErrUnsupported = errors.New("this kind of cluster cannot do that")
 
+// BrokenOff says that a run is over before its time: its context has ended with a cause of its own, and was not just
+// cancelled. Faults are healed and processes ended then, and nobody waits for more.
+func BrokenOff(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded)
+}
+
 // Client is a place that operations come from: a host of its own, which can be cut off, with a clock of its own.
 type Client struct {
 	Endpoints []string

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pawl-lock/pawl/jepsen/cluster"
 )
 
 // refusal is how long a node may take to find out that its data is damaged.
@@ -73,9 +75,9 @@ func (n *nemesis) replace(victims []int) error {
 
 // backWithVote waits until every node is ready, which a newcomer is not before it votes.
 func (n *nemesis) backWithVote() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), n.options.Patience)
+	ctx, cancel := n.patiently()
 	defer cancel()
-	if err := n.cluster.Ready(ctx); err != nil {
+	if err := n.cluster.Ready(ctx); err != nil && !cluster.BrokenOff(n.run) {
 		return fmt.Errorf("not back within %v: %w", n.options.Patience, err)
 	}
 	return nil

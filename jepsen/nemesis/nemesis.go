@@ -47,7 +47,8 @@ const (
 )
 
 type nemesis struct {
-	ctx     context.Context
+	run     context.Context
+	ctx     context.Context // run, and when that has ended, what is left for healing
 	cluster cluster.Cluster
 	history *history.History
 	options Options
@@ -72,7 +73,7 @@ type active struct {
 }
 
 // Run makes faults until ctx ends, then ends them all, and waits until the cluster is whole: every node runs and is
-// ready. Run it in a goroutine of its own; nobody else may make faults meanwhile. The error is that of an unknown name,
+// ready. When the run is broken off (see cluster.BrokenOff) it does not wait. Run it in a goroutine of its own; nobody else may make faults meanwhile. The error is that of an unknown name,
 // or ErrUnsupported when the cluster can make none of the faults.
 func Run(ctx context.Context, c cluster.Cluster, h *history.History, o Options) (Report, error) {
 	list, err := chosen(o.Fault)
@@ -89,7 +90,7 @@ func Run(ctx context.Context, c cluster.Cluster, h *history.History, o Options) 
 		o.Patience = 60 * time.Second
 	}
 	n := &nemesis{
-		ctx: ctx, cluster: c, history: h, options: o, choice: list, mixed: len(list) > 1,
+		run: ctx, ctx: ctx, cluster: c, history: h, options: o, choice: list, mixed: len(list) > 1,
 		random: rand.New(rand.NewPCG(o.Seed, 0x6e656d65736973)),
 		report: Report{Begun: map[string]int{}, Skipped: map[string]int{}},
 	}
@@ -227,8 +228,7 @@ func (n *nemesis) end(a *active) {
 
 // heal ends what is still there, and waits until the cluster is whole.
 func (n *nemesis) heal() {
-	// The run is over, the healing is not. A timeout is of the cluster's time where that is virtual.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), n.options.Patience)
+	ctx, cancel := n.patiently()
 	defer cancel()
 	n.ctx = ctx
 	for _, a := range slices.Backward(slices.Clone(n.active)) {
@@ -241,8 +241,23 @@ func (n *nemesis) heal() {
 			n.failed("healing", n.cluster.Start(i))
 		}
 	}
-	if err := n.cluster.Ready(ctx); err != nil {
+	if err := n.cluster.Ready(ctx); err != nil && !cluster.BrokenOff(n.run) {
 		n.failed("healing", fmt.Errorf("not ready within %v: %w", n.options.Patience, err))
+	}
+}
+
+// patiently gives a context for healing: the run may be over, but not be broken off. Its timeout is of the cluster's time where
+// that is virtual.
+func (n *nemesis) patiently() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.run), n.options.Patience)
+	stop := context.AfterFunc(n.run, func() {
+		if cluster.BrokenOff(n.run) {
+			cancel()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 

@@ -299,6 +299,31 @@ func TestClocksAreSetToBothSides(t *testing.T) {
 	f.healed()
 }
 
+// slow is a cluster that is never ready again.
+type slow struct{ *fake }
+
+func (s slow) Ready(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestABrokenOffRunIsHealedAndNobodyWaits(t *testing.T) {
+	for _, name := range []string{"pause-node", "partition-halves"} {
+		f, _ := newFake(t, 3, 2, time.Minute)
+		ctx, breakOff := context.WithCancelCause(t.Context())
+		f.stop = func() { breakOff(errors.New("enough")) }
+		began := time.Now()
+		report, err := Run(ctx, slow{f}, history.New(f.Now, 1000), Options{Fault: name, Patience: 3 * time.Second})
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: it took %v to heal", name, took)
+		}
+		if err != nil || len(report.Failed) > 0 {
+			t.Errorf("%s: %v, %v", name, err, report.Failed)
+		}
+		f.healed()
+	}
+}
+
 func TestMixedFaultsOverlapButNotInTheirOwnPart(t *testing.T) {
 	kinds := map[string]int{}
 	overlaps := 0

@@ -33,7 +33,8 @@ const (
 )
 
 // Play makes the run on a cluster whose nodes run, with one client more than the Spec says: the last one, which looks at what
-// is left. Everything has ended when it returns, but for the cluster.
+// is left. Everything has ended when it returns, but for the cluster. When ctx ends the run is broken off: the error is its
+// cause, and the Result has what there is, with the verdict unknown.
 func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster, store workload.Store) (Result, error) {
 	h := history.New(c.Now, mostOps)
 	began := time.Now()
@@ -82,6 +83,13 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	}
 	for _, ops := range recorded {
 		h.Merge(ops)
+	}
+	if ctx.Err() != nil { // nobody looks at what is left, and nobody judges
+		err := context.Cause(ctx)
+		result.Took, result.Real = c.Now(), time.Since(began)
+		result.Ops, result.Logs = h.Ops(), c.Logs()
+		result.Verdicts = []check.Verdict{{Checker: "run", Outcome: check.Unknown, Why: "broken off: " + err.Error()}}
+		return result, err
 	}
 	if err := errors.Join(failed...); err != nil {
 		result.Verdicts = append(result.Verdicts, check.Verdict{Checker: "clients", Outcome: check.Unknown, Why: err.Error()})

@@ -71,9 +71,6 @@ func runApart(ctx context.Context, spec Spec, dir string, start func() (cluster.
 	defer func() { err = errors.Join(err, c.Close()) }()
 	result, err = Play(ctx, spec, w, apart{c, dir, socket}, store)
 	result.Real = time.Since(began)
-	if err == nil {
-		err = context.Cause(ctx) // what was broken off is not judged
-	}
 	if err != nil {
 		return result, err
 	}

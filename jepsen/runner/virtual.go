@@ -14,7 +14,7 @@ import (
 
 // RunVirtual makes a run in virtual time and judges it. dir is for the data of the nodes; an empty one is a new one in memory,
 // where the system has that: in virtual time a disk's flushes prove nothing and cost the only time that is spent.
-func RunVirtual(bubble virtual.Bubble, spec Spec) (result Result, err error) {
+func RunVirtual(outside context.Context, bubble virtual.Bubble, spec Spec) (result Result, err error) {
 	spec.Cluster = "virtual"
 	if err := spec.Validate(); err != nil {
 		return Result{Spec: spec}, err
@@ -40,7 +40,17 @@ func RunVirtual(bubble virtual.Bubble, spec Spec) (result Result, err error) {
 		// Heartbeats go on for ever, so a run that waits in vain would never be seen to be stuck.
 		guard := time.AfterFunc(spec.Time+time.Hour, func() { panic("the run does not end: " + spec.Command()) })
 		defer guard.Stop()
-		result, err = Play(context.Background(), spec, w, c, store)
+		// Who waits in there for what ends outside holds up the time.
+		ctx, cancel := context.WithCancelCause(context.Background())
+		defer cancel(nil)
+		go func() {
+			for c.Sleep(ctx, lookOutside) == nil {
+				if outside.Err() != nil {
+					cancel(context.Cause(outside))
+				}
+			}
+		}()
+		result, err = Play(ctx, spec, w, c, store)
 	})
 	result.Real = time.Since(began)
 	if err != nil {
@@ -52,6 +62,9 @@ func RunVirtual(bubble virtual.Bubble, spec Spec) (result Result, err error) {
 	judge(w, &result)
 	return result, nil
 }
+
+// lookOutside is how often, in virtual time, a run looks whether it is broken off.
+const lookOutside = time.Second
 
 func openStore(spec Spec, dir string) (workload.Store, error) {
 	if spec.Store == "bolt" {

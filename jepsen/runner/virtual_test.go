@@ -19,7 +19,7 @@ func spec(workload, fault string, seed uint64) runner.Spec {
 
 func play(t *testing.T, s runner.Spec) runner.Result {
 	t.Helper()
-	result, err := runner.RunVirtual(virtual.In(t), s)
+	result, err := runner.RunVirtual(t.Context(), virtual.In(t), s)
 	if err != nil {
 		t.Fatalf("%s: %v", s.Command(), err)
 	}

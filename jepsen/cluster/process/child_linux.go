@@ -17,6 +17,8 @@ type child struct {
 
 // spawn starts a program, somewhere. What becomes of it is written to out, too.
 func spawn(start func(*exec.Cmd) error, command *exec.Cmd, out io.Writer) (*child, error) {
+	// A terminal tells the whole group of an interrupt: that is for the harness, which then ends its processes itself.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := start(command); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", command.Path, err)
 	}

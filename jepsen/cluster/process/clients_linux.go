@@ -18,6 +18,9 @@ var _ cluster.Apart = (*Cluster)(nil)
 // giveBack is how long a client may take to end: it gives back what it holds, from a cluster that may be in trouble.
 const giveBack = 60 * time.Second
 
+// hurry is how long it may take when the run is broken off.
+const hurry = 3 * time.Second
+
 func (c *ground) clientLog(i int) string {
 	return filepath.Join(c.dir, fmt.Sprintf("client%d.log", i))
 }
@@ -54,12 +57,16 @@ func (c *ground) Spawn(ctx context.Context, i int, arguments []string, input []b
 		}
 	}
 	_ = stdin.Close()
+	limit := giveBack
+	if cluster.BrokenOff(ctx) {
+		limit = hurry
+	}
 	select {
 	case <-process.done:
 		err = errors.Join(err, process.err)
-	case <-time.After(giveBack):
+	case <-time.After(limit):
 		_ = process.kill()
-		err = errors.Join(err, fmt.Errorf("it did not end within %v and was killed", giveBack))
+		err = errors.Join(err, fmt.Errorf("it did not end within %v and was killed", limit))
 	}
 	if err != nil {
 		return fmt.Errorf("client %d: %w: see %s", i, err, log.Name())

@@ -84,7 +84,7 @@ func inDir(run func(dir string) (runner.Result, error)) (runner.Result, error) {
 		return runner.Result{}, err
 	}
 	result, err := run(dir)
-	if err != nil && !errors.Is(err, cluster.ErrUnsupported) {
+	if err != nil && len(result.Verdicts) == 0 && !errors.Is(err, cluster.ErrUnsupported) {
 		return result, fmt.Errorf("%w (logs are in %s)", err, dir)
 	}
 	return result, errors.Join(err, os.RemoveAll(dir))

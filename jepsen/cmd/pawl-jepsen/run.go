@@ -47,6 +47,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
 		_, _ = fmt.Fprintln(stderr, "pawl-jepsen:", err)
+		if signalled, ok := stopCode(ctx); ok {
+			return signalled
+		}
 		return max(code, exitUsage)
 	}
 	return code
@@ -60,14 +63,16 @@ func runCommand(code *int) *cobra.Command {
 names with commas between; faults with + between are mixed) the seed says which: first all workloads under the first fault, and
 so on.
 
-It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker could not judge one: that is no pass.`,
+It exits with 0 when every run is valid, 1 when one is invalid, 3 when a checker could not judge one: that is no pass. SIGINT
+and SIGTERM break a run off: all faults are healed and all processes ended, what there is of the run goes to its report, and
+the exit code is 130 or 143.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			b.out, b.code = c.OutOrStdout(), code
 			switch b.spec.Cluster {
 			case "virtual":
 				debug.SetGCPercent(400) // a fifth less CPU: the memory of a run is small and soon left
-				b.play = func(_ context.Context, spec runner.Spec) (runner.Result, error) {
-					return runner.RunVirtual(virtual.Command, spec)
+				b.play = func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+					return runner.RunVirtual(ctx, virtual.Command, spec)
 				}
 			case "processes":
 				if done, err := b.real.isolate(c.Context(), code); done || err != nil {
@@ -142,6 +147,9 @@ func (b *batch) run(ctx context.Context) error {
 		if errors.Is(err, cluster.ErrUnsupported) {
 			_, _ = fmt.Fprintln(b.out, "not possible with a cluster of this kind")
 			continue
+		}
+		if err != nil && len(result.Verdicts) > 0 { // broken off
+			return errors.Join(err, b.tell(result))
 		}
 		if err != nil {
 			_, _ = fmt.Fprintln(b.out, "failed")
