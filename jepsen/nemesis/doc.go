@@ -9,7 +9,7 @@
 //	nemesis.go  the schedule
 //	fault.go    the table of faults
 //	nodes.go    kill, pause, restart
-//	network.go  partitions and delays
+//	network.go  partitions, delays, losses
 //	disk.go     slow, failing, hanging, full disks
 //	data.go     damaged and wiped data
 //	hosts.go    clients that pause, clocks that are set, leaders that change
