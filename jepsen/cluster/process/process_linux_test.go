@@ -183,6 +183,7 @@ func (w *world) otherLeader(old int) {
 }
 
 func TestNodesAreKilledStoppedAndWiped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 3, 1)
 	leader := w.leader()
 	w.do(w.Kill(leader))
@@ -221,6 +222,7 @@ func TestNodesAreKilledStoppedAndWiped(t *testing.T) {
 }
 
 func TestACutLeaderIsDeposedAndNobodyIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 3, 1)
 	leader := w.leader()
 	for i := range 3 {
@@ -322,6 +324,7 @@ func TestLostPackets(t *testing.T) {
 }
 
 func TestPausedNodesAndClients(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 3, 1)
 	leader := w.leader()
 	w.do(w.Pause(leader))
