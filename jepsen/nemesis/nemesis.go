@@ -73,8 +73,9 @@ type active struct {
 }
 
 // Run makes faults until ctx ends, then ends them all, and waits until the cluster is whole: every node runs and is
-// ready. When the run is broken off (see cluster.BrokenOff) it does not wait. Run it in a goroutine of its own; nobody else may make faults meanwhile. The error is that of an unknown name,
-// or ErrUnsupported when the cluster can make none of the faults.
+// ready. When the run is broken off (see cluster.BrokenOff) it does not wait. Run it in a goroutine of its own; nobody else
+// may make faults meanwhile. The error is that of an unknown name, or ErrUnsupported when the cluster can make none of
+// the faults.
 func Run(ctx context.Context, c cluster.Cluster, h *history.History, o Options) (Report, error) {
 	list, err := chosen(o.Fault)
 	if err != nil {
