@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +48,28 @@ func TestImportsGoDownwardsOnly(t *testing.T) {
 			if to := folder(imported); to != "" && to != from && !slices.Contains(allowed, to) {
 				t.Errorf("%s imports %s: %s may import only %v", p.ImportPath, imported, from, allowed)
 			}
+		}
+	}
+}
+
+// Nothing may be decided by a wall clock (R4): it is turned into a number only where people are told the time, and times are
+// compared as time.Time, which carries the monotonic clock.
+func TestWallClocksAreOnlyShown(t *testing.T) {
+	shown := map[string]bool{"server/proposer.go": true, "server/events.go": true} // what events tell
+	call := regexp.MustCompile(`\.Unix(Nano|Milli|Micro)?\(\)`)
+	for _, dir := range []string{"server", "transport", "client"} {
+		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || shown[path] {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if found := call.Find(text); found != nil {
+				t.Errorf("%s has %s", path, found)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -74,7 +74,10 @@ func (n *Node) probe(r *http.Request, _ *struct{}) (*struct{}, error) {
 // probeHere shows that writes commit: one did in the last seconds, or an empty entry does now. So an idle cluster that is
 // asked for its health writes one entry in 5 s, whoever asks.
 func (n *Node) probeHere(ctx context.Context) error {
-	fresh := func() bool { return time.Since(time.Unix(0, n.wrote.Load())) < recentWrite }
+	fresh := func() bool {
+		wrote := n.wrote.Load()
+		return wrote != nil && time.Since(*wrote) < recentWrite
+	}
 	if n.leader.Load() == nil {
 		return n.notLeading()
 	}

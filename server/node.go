@@ -34,7 +34,7 @@ type Node struct {
 	metrics *metrics
 	openAPI json.RawMessage            // what is told of the API
 	leader  atomic.Pointer[leadership] // set while this node is at work as leader
-	wrote   atomic.Int64               // unix ns of the last entry of this leader that was applied
+	wrote   atomic.Pointer[time.Time]  // when the last entry of this leader was applied, with the monotonic clock; or nil
 	probes  probes
 	api     *http.Server
 	peers   *http.Server

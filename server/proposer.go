@@ -50,7 +50,7 @@ type proposer struct {
 	since   time.Time // when this node learned that it was applied; the stamps count from here
 	replica *replica.Replica
 	machine *fsm.Machine
-	wrote   *atomic.Int64 // unix ns of the last entry that was applied
+	wrote   *atomic.Pointer[time.Time] // when the last entry was applied
 
 	commands chan *proposal
 	renewals chan *proposal
@@ -257,7 +257,8 @@ func (p *proposer) deliver(applied replica.Applied, err error, batch, renewals [
 	case !result.Applied:
 		err = errStaleStamp
 	default:
-		p.wrote.Store(time.Now().UnixNano())
+		now := time.Now()
+		p.wrote.Store(&now)
 		for i, x := range batch {
 			a := answer{outcome: result.Outcomes[i], index: result.Index, clock: result.Clock}
 			if a.outcome.Code == fsm.Unjudged {

@@ -26,10 +26,13 @@ type conn struct {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.lastRead.Store(time.Now().UnixNano())
+		c.heard()
 	}
 	return n, err
 }
+
+// heard counts from the port's beginning: a wall clock may be set.
+func (c *conn) heard() { c.lastRead.Store(int64(time.Since(c.port.began))) }
 
 func (c *conn) Close() error {
 	c.close.Do(func() {

@@ -90,6 +90,7 @@ func (c Config) Validate() error {
 // Port is an open peer port. All its methods are safe for concurrent use.
 type Port struct {
 	config    Config
+	began     time.Time
 	listener  net.Listener
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -126,6 +127,7 @@ func Open(config Config) (*Port, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Port{
 		config:    config,
+		began:     time.Now(),
 		listener:  listener,
 		ctx:       ctx,
 		cancel:    cancel,
@@ -291,7 +293,7 @@ func (p *Port) place(c *conn, raw net.Conn) (code refusal, displaced *conn) {
 	if total >= p.config.MaxConns || c.stranger && strangers >= p.config.MaxConns/strangerShare {
 		return refusedTooMany, displaced
 	}
-	c.lastRead.Store(time.Now().UnixNano())
+	c.heard()
 	p.conns[c] = struct{}{}
 	p.endHandshakeLocked(raw)
 	return accepted, displaced
