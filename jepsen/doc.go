@@ -17,6 +17,7 @@
 //	cluster/    what faults act on: in virtual time, as processes, in containers
 //	nemesis/    the faults
 //	workload/   what clients do, and which checkers judge it
+//	script/     schedules that are written down, for what chance does not find
 //	report/     a folder for each run, with a page to look at
 //	cmd/pawl-jepsen   the command
 package jepsen

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,7 @@ const returns = 60 * time.Second
 
 // judge has all checkers look at the run: the workload's, and those for every run.
 func judge(w workload.Workload, r *Result) {
-	checkers := append(w.Checkers(), check.Liveness{Bound: returns}, check.Digests{Nodes: r.Spec.Nodes}, check.Logs{Texts: r.Logs})
-	for _, c := range checkers {
+	for _, c := range append(w.Checkers(), always(r)...) {
 		v := c.Check(r.Ops)
 		if v.Checker == w.MustFail() {
 			r.Expected, v.Checker = v, v.Checker+" (must fail)"
@@ -28,6 +28,18 @@ func judge(w workload.Workload, r *Result) {
 		r.Verdicts = append(r.Verdicts, v)
 	}
 	r.Verdicts = append(r.Verdicts, faults(r))
+}
+
+// judgeAll has these checkers, and those for every run, look at the run.
+func judgeAll(checkers []check.Checker, r *Result) {
+	for _, c := range append(slices.Clone(checkers), always(r)...) {
+		r.Verdicts = append(r.Verdicts, c.Check(r.Ops))
+	}
+}
+
+// always are the checkers for every run.
+func always(r *Result) []check.Checker {
+	return []check.Checker{check.Liveness{Bound: returns}, check.Digests{Nodes: r.Spec.Nodes}, check.Logs{Texts: r.Logs}}
 }
 
 // faults says whether the faults were made, and healed, as they were meant to be; a run without the one that it is about proves nothing.

@@ -39,11 +39,8 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	h := history.New(c.Now, mostOps)
 	began := time.Now()
 	result := Result{Spec: spec}
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	err := c.Ready(ready)
-	cancel()
-	if err != nil {
-		return result, fmt.Errorf("the cluster does not begin to work: %w", err)
+	if err := ready(ctx, c); err != nil {
+		return result, err
 	}
 	env := func(i int) *workload.Env {
 		e := &workload.Env{
@@ -66,6 +63,7 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 	}
 	faulty, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(spec.Time, cancel)
+	var err error
 	result.Nemesis, err = nemesis.Run(faulty, c, h, nemesis.Options{
 		Fault: spec.Fault, Seed: spec.Seed, Clients: spec.Clients, Lease: longestLease,
 		Quiet: min(quiet, max(spec.Time/15, shortQuiet)), Length: min(length, spec.Time/8),
@@ -107,6 +105,16 @@ func Play(ctx context.Context, spec Spec, w workload.Workload, c cluster.Cluster
 			Checker: "history", Outcome: check.Unknown, Why: fmt.Sprintf("there were more than %d operations", mostOps)})
 	}
 	return result, nil
+}
+
+// ready waits until all nodes serve.
+func ready(ctx context.Context, c cluster.Cluster) error {
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.Ready(limited); err != nil {
+		return fmt.Errorf("the cluster does not begin to work: %w", err)
+	}
+	return nil
 }
 
 // finalLock records whether the lock can be had: those who held it have ended, or are dead for as long as a lease.

@@ -25,6 +25,9 @@ type Spec struct {
 
 // Command repeats the run.
 func (s Spec) Command() string {
+	if s.Workload == scripted {
+		return fmt.Sprintf("pawl-jepsen script --seed %d %s", s.Seed, s.Fault)
+	}
 	return fmt.Sprintf("pawl-jepsen run --cluster %s --workload %s --fault %s --time %v --rate %v --nodes %d --clients %d --store %s --seed %d",
 		s.Cluster, s.Workload, s.Fault, s.Time, s.Rate, s.Nodes, s.Clients, s.Store, s.Seed)
 }

@@ -50,6 +50,7 @@ type Network struct {
 	pipes     map[*pipe]struct{}   // with at least one end open
 	lastPort  int
 	keepAlive time.Duration // 0: never
+	holds     map[*Hold]struct{}
 }
 
 // direction is one way between two hosts.
@@ -70,6 +71,7 @@ func NewNetwork(seed uint64) *Network {
 		links:     make(map[direction]*link),
 		listeners: make(map[string]*listener),
 		pipes:     make(map[*pipe]struct{}),
+		holds:     make(map[*Hold]struct{}),
 		lastPort:  firstEphemeralPort,
 	}
 }

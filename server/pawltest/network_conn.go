@@ -31,7 +31,8 @@ type end struct {
 // stream is what one end has sent and the other not yet read, in order of sending and of arrival.
 type stream struct {
 	segments []segment
-	size     int // bytes in the segments
+	size     int   // bytes in the segments
+	held     *Hold // holds what is sent
 }
 
 // segment is some bytes, or the end of the stream.
@@ -39,12 +40,13 @@ type segment struct {
 	at   time.Time // arrival
 	data []byte
 	end  error // io.EOF after Close, ECONNRESET after a crash; then there is no data
+	held bool  // by a Hold, whatever its time
 }
 
 // hasArrived says whether a segment is with its receiver: in its time, and not held by a cut.
 func (n *Network) hasArrivedLocked(p *pipe, from int, s segment) bool {
 	l := n.linkLocked(p.ends[from].name, p.ends[1-from].name)
-	return !s.at.After(time.Now()) && !(l.cut && s.at.After(l.since))
+	return !s.held && !s.at.After(time.Now()) && !(l.cut && s.at.After(l.since))
 }
 
 func (n *Network) sendLocked(p *pipe, from int, s segment) {
@@ -53,6 +55,7 @@ func (n *Network) sendLocked(p *pipe, from int, s segment) {
 	if last := len(sender.sent.segments) - 1; last >= 0 && sender.sent.segments[last].at.After(s.at) {
 		s.at = sender.sent.segments[last].at // jitter and changed delays never reorder a stream
 	}
+	n.holdLocked(p, from, &s)
 	sender.sent.segments = append(sender.sent.segments, s)
 	sender.sent.size += len(s.data)
 	p.changed.broadcast()

@@ -19,6 +19,9 @@
 // by an older one), leadership.go (Raft is never kept waiting for its listener) and submit.go (three kinds of answer,
 // R14, and no wait without an end).
 //
+// A build with the tag unguarded can switch guards off by name (unguarded.go), for the harness to show that it sees what each
+// prevents: jepsen/script.
+//
 // What it must never do: call Raft from the goroutine that reads Raft's leadership signal; return from a failed write as
 // if the node could go on; report as failed what may have happened.
 package replica

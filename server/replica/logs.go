@@ -25,7 +25,7 @@ var _ raft.MonotonicLogStore = (*logs)(nil)
 
 // IsMonotonic is guard D7: Raft then drops the whole old log when it installs a snapshot. Otherwise an uncommitted tail
 // stays below the snapshot, and if this node leads later it serves that tail as committed.
-func (l *logs) IsMonotonic() bool { return true }
+func (l *logs) IsMonotonic() bool { return !off(guardD7) }
 
 func (l *logs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 

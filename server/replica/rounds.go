@@ -26,6 +26,9 @@ func (r *Replica) ReadRound(ctx context.Context, term uint64, ask Ask) (commit u
 		return 0, ErrNotLeader
 	}
 	commit = r.raft.CommitIndex()
+	if off(guardD2) {
+		return commit, r.verifyLeader(ctx)
+	}
 	configuration := r.raft.GetConfiguration().Configuration()
 	return commit, quorumRound(ctx, fromConfiguration(configuration), r.id, r.Term, term, ask)
 }

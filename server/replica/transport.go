@@ -40,15 +40,19 @@ var (
 // newTransport starts to accept connections; what they send waits until open is called.
 func newTransport(stream raft.StreamLayer, logger hclog.Logger) *transport {
 	tracked := &streams{StreamLayer: stream, open: map[*trackedConn]struct{}{}}
+	// Guard D3: no pipelining. One answer "no" makes the pipeline's two ends wait for each other for ever, and that
+	// follower gets no entries until the leader restarts (raft#612). It gains nothing either (measured).
+	inFlight := 1
+	if off(guardD3) {
+		inFlight = raft.DefaultMaxRPCsInFlight
+	}
 	return &transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream:  tracked,
-			MaxPool: pooledConnections,
-			Timeout: rpcLimit,
-			Logger:  logger,
-			// Guard D3: no pipelining. One answer "no" makes the pipeline's two ends wait for each other for ever, and that
-			// follower gets no entries until the leader restarts (raft#612). It gains nothing either (measured).
-			MaxRPCsInFlight: 1,
+			Stream:          tracked,
+			MaxPool:         pooledConnections,
+			Timeout:         rpcLimit,
+			Logger:          logger,
+			MaxRPCsInFlight: inFlight,
 		}),
 		streams: tracked,
 		rpcs:    make(chan raft.RPC),
@@ -61,7 +65,11 @@ func newTransport(stream raft.StreamLayer, logger hclog.Logger) *transport {
 // The handler would change term and state on the connection's goroutine while the main loop is leading: a deposed
 // leader can then write its entries with the term of the new one, and two nodes hold different entries that Raft
 // believes to be equal (raft#695).
-func (t *transport) SetHeartbeatHandler(func(rpc raft.RPC)) {}
+func (t *transport) SetHeartbeatHandler(handle func(rpc raft.RPC)) {
+	if off(guardD1) {
+		t.NetworkTransport.SetHeartbeatHandler(handle)
+	}
+}
 
 // Consumer gives Raft the messages that passed the screen.
 func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }

@@ -36,7 +36,7 @@ type votes struct {
 }
 
 func (v *votes) SetUint64(key []byte, value uint64) error {
-	if bytes.Equal(key, keyVoteTerm) {
+	if bytes.Equal(key, keyVoteTerm) && !off(guardD4) {
 		v.mu.Lock()
 		v.term = value
 		v.mu.Unlock()
@@ -46,7 +46,7 @@ func (v *votes) SetUint64(key []byte, value uint64) error {
 }
 
 func (v *votes) Set(key, value []byte) error {
-	if bytes.Equal(key, keyVoteCandidate) {
+	if bytes.Equal(key, keyVoteCandidate) && !off(guardD4) {
 		v.mu.Lock()
 		key, value = keyVote, append(binary.BigEndian.AppendUint64(nil, v.term), value...)
 		v.mu.Unlock()
@@ -63,7 +63,7 @@ func (v *votes) write(do func() error) error {
 }
 
 func (v *votes) GetUint64(key []byte) (uint64, error) {
-	if bytes.Equal(key, keyVoteTerm) {
+	if bytes.Equal(key, keyVoteTerm) && !off(guardD4) {
 		term, _, err := v.vote()
 		return term, err
 	}
@@ -78,7 +78,7 @@ func (v *votes) GetUint64(key []byte) (uint64, error) {
 }
 
 func (v *votes) Get(key []byte) ([]byte, error) {
-	if bytes.Equal(key, keyVoteCandidate) {
+	if bytes.Equal(key, keyVoteCandidate) && !off(guardD4) {
 		_, candidate, err := v.vote()
 		return candidate, err
 	}

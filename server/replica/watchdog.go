@@ -95,7 +95,7 @@ func (w *watchdog) guard(what string, do func() error) error {
 	w.mu.Lock()
 	delete(w.writes, running)
 	w.mu.Unlock()
-	if err != nil {
+	if err != nil && !off(guardStop) {
 		w.fail(fmt.Sprintf("%s failed: %v", what, err))
 		<-w.released
 	}

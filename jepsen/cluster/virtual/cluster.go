@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,12 @@ type Options struct {
 	Clients int    // hosts of clients
 	Seed    uint64 // of the network's jitter and the clients' clocks
 	Dir     string // the nodes' data; it must exist
+	// Snapshots are such that the log is cut all the time, when this is zero.
+	Snapshots replica.SnapshotPolicy
 }
+
+// often is for followers that were away: they get a snapshot.
+var often = replica.SnapshotPolicy{Interval: 5 * time.Second, Threshold: 300, Trailing: 200}
 
 // Cluster is a cluster.Cluster in virtual time.
 type Cluster struct {
@@ -71,8 +77,7 @@ func New(t testing.TB, options Options) *Cluster {
 	c.test = pawltest.New(t, pawltest.Options{
 		Nodes: options.Nodes, Seed: options.Seed, Dir: options.Dir,
 		Configure: func(i int, config *server.Config) {
-			// The log is cut all the time, so that followers that were away get a snapshot.
-			config.Snapshots = replica.SnapshotPolicy{Interval: 5 * time.Second, Threshold: 300, Trailing: 200}
+			config.Snapshots = cmp.Or(options.Snapshots, often)
 			config.Logger = hclog.New(&hclog.LoggerOptions{Name: c.nodeName(i), Level: hclog.Info, Output: c.logs[i]})
 			config.Disk = c.disks[i].born()
 			config.Fatal = func(reason error) { c.failed(i, reason) }

@@ -18,6 +18,9 @@ type disk struct {
 	delay   time.Duration
 	changed chan struct{} // closed when how changes
 	dead    chan struct{} // closed when the node has died: it waits for no disk
+	crashAt string        // the kind of write before which the node dies, when crashIn of them have been let through
+	crashIn int
+	failOne string // the kind of write of which the next one fails
 }
 
 func newDisk(seed uint64) *disk {
@@ -38,7 +41,15 @@ func (d *disk) born() func(string, func() error) error {
 	defer d.mu.Unlock()
 	d.dead = make(chan struct{})
 	dead := d.dead
-	return func(_ string, write func() error) error { return d.write(dead, write) }
+	return func(what string, write func() error) error {
+		if d.crashes(what) {
+			return errDied
+		}
+		if d.failsOnce(what) {
+			return syscall.EIO
+		}
+		return d.write(dead, write)
+	}
 }
 
 // die ends a life. What still waits for the disk gets an error.
@@ -52,10 +63,54 @@ func (d *disk) die() {
 	}
 }
 
+// crash has the node die before it makes a write of this kind, after so many others of it.
+func (d *disk) crash(what string, after int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.crashAt, d.crashIn = what, after
+}
+
+// fail has the next write of this kind fail.
+func (d *disk) fail(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failOne = what
+}
+
+func (d *disk) failsOnce(what string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failOne != what {
+		return false
+	}
+	d.failOne = ""
+	return true
+}
+
+// crashes says whether this is the write that the node is to die before. Nothing is written any more then.
+func (d *disk) crashes(what string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.crashAt != what {
+		return false
+	}
+	if d.crashIn--; d.crashIn >= 0 {
+		return false
+	}
+	d.crashAt = ""
+	close(d.dead)
+	return true
+}
+
 var errDied = errors.New("the node died meanwhile")
 
 func (d *disk) write(dead <-chan struct{}, write func() error) error {
 	for {
+		select {
+		case <-dead:
+			return errDied
+		default:
+		}
 		d.mu.Lock()
 		how, delay, changed, lands := d.how, d.delay, d.changed, d.random.IntN(2) == 0
 		d.mu.Unlock()

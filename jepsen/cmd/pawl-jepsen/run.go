@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-lock/pawl/jepsen/cluster/virtual"
 	"github.com/pawl-lock/pawl/jepsen/nemesis"
 	"github.com/pawl-lock/pawl/jepsen/runner"
+	"github.com/pawl-lock/pawl/jepsen/script"
 	"github.com/pawl-lock/pawl/jepsen/workload"
 )
 
@@ -41,7 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Use: "pawl-jepsen", Short: "Look for what goes wrong with Pawl under faults",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(&code), tableCommand(), listCommand(), clientCommand())
+	root.AddCommand(runCommand(&code), scriptCommand(&code), tableCommand(), listCommand(), clientCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -218,7 +219,7 @@ const resultsFile = "results.jsonl"
 
 func listCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List workloads and faults", Args: cobra.NoArgs,
+		Use: "list", Short: "List workloads, faults and scripts", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, _ = fmt.Fprintln(c.OutOrStdout(), "workloads:")
 			for _, w := range workload.All() {
@@ -227,6 +228,10 @@ func listCommand() *cobra.Command {
 			_, _ = fmt.Fprintln(c.OutOrStdout(), "faults:")
 			for _, name := range nemesis.Names() {
 				_, _ = fmt.Fprintf(c.OutOrStdout(), "  %-18s %s\n", name, nemesis.About(name))
+			}
+			_, _ = fmt.Fprintln(c.OutOrStdout(), "scripts:")
+			for _, s := range script.All() {
+				_, _ = fmt.Fprintf(c.OutOrStdout(), "  %-18s %s\n", s.Name, s.About)
 			}
 			return nil
 		},
