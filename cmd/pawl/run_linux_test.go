@@ -244,7 +244,7 @@ func TestRunNeverTwoCommands(t *testing.T) {
 		}
 		_ = holder.command.Process.Signal(syscall.SIGCONT)
 		if fault.code >= 0 {
-			if code, _ := holder.end(t, nil); code != fault.code {
+			if code, _ := holder.end(t, nil); code != fault.code || !strings.Contains(holder.errors(), "ms before others may have the lock") {
 				t.Errorf("%s: pawl run ended with code %d: %s", fault.name, code, holder.errors())
 			}
 		} else {
@@ -347,9 +347,11 @@ func TestRun(t *testing.T) {
 	}
 
 	t.Run("held by another", func(t *testing.T) {
-		must(t, "acquire", "held", endpoints, "--ttl", "60s")
+		must(t, "acquire", "held", endpoints, "--ttl", "60s", "--owner", "ann")
+		who := "held by ann (token " + answered[transport.LockResponse](t, "lock", "held", endpoints).Holders[0].Token.String() + ", for "
 		for _, wait := range []string{"0s", "50ms"} {
-			if r := run("", "held", "--wait", wait, "--", "true"); r.code != exitRunNotGranted {
+			r := run("", "held", "--wait", wait, "--", "true")
+			if r.code != exitRunNotGranted || !strings.Contains(r.stderr, who) || strings.Contains(r.stderr, "not granted within "+wait) != (wait != "0s") {
 				t.Errorf("--wait %s: %+v", wait, r)
 			}
 		}
@@ -382,14 +384,15 @@ func TestRun(t *testing.T) {
 		token := p.await(t, "")
 		must(t, "force-release", "forced", "--token", token, "--reason", "wedged", "--yes", endpoints)
 		p.await(t, "term")
-		if code, _ := p.end(t, nil); code != exitRunLost || !strings.Contains(p.errors(), "wedged") {
+		code, _ := p.end(t, nil)
+		if said := p.errors(); code != exitRunLost || !strings.Contains(said, "wedged") || strings.Count(said, "when others may have had the lock already") != 2 {
 			t.Errorf("%d %s", code, p.errors())
 		}
 	})
 
 	t.Run("maximum", func(t *testing.T) {
 		r := run("", "maximum", "--ttl", "2s", "--max-hold", "1500ms", "--", "sleep", "60")
-		if r.code != exitRunLost {
+		if r.code != exitRunLost || strings.Count(r.stderr, "ms before others may have the lock") != 2 || strings.Contains(r.stderr, "on loss") {
 			t.Errorf("%+v", r)
 		}
 	})

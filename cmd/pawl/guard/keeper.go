@@ -42,7 +42,7 @@ type Guarded struct {
 // Event is what happens to the command: it was suspended, is being ended, cannot be, or has ended. The last one has a Result.
 type Event struct {
 	Stopped syscall.Signal
-	Ending  Cause
+	Ending  *Ending
 	Stuck   string
 	Result  *Result
 }
@@ -83,7 +83,7 @@ func Start(c Config) (*Guarded, error) {
 	decoder := json.NewDecoder(reports)
 	g.send(order{Terms: &c.Terms})
 	// A guard that is stopped at this moment may have started the command already.
-	_ = reports.SetReadDeadline(time.Now().Add(max(min(startWithin, g.left()-c.TermBefore), look)))
+	_ = reports.SetReadDeadline(time.Now().Add(max(min(startWithin, g.left()-c.endBefore()), look)))
 	var first report
 	if err := decoder.Decode(&first); err != nil || first.Started == 0 {
 		g.orders.Close()

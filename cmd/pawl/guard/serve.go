@@ -83,7 +83,7 @@ type watch struct {
 func (w *watch) tell(r report) { _ = w.reports.Encode(r) }
 
 func (w *watch) run(decoder *json.Decoder) error {
-	if w.OnLost != OnLostIgnore && w.Until-w.now() <= w.TermBefore {
+	if w.OnLost != OnLostIgnore && w.Until-w.now() <= w.endBefore() {
 		w.tell(report{Failed: &Failed{Text: "the lease was almost over before the command could be started"}})
 		return nil
 	}
@@ -159,7 +159,7 @@ func (w *watch) judge() {
 		return
 	}
 	now := w.now()
-	if w.cause == "" && now >= w.Until-w.TermBefore {
+	if w.cause == "" && now >= w.Until-w.endBefore() {
 		w.end(CauseLease)
 	}
 	if w.cause != "" && (now >= w.killAt || now >= w.Until-w.KillBefore) {
@@ -188,7 +188,7 @@ func (w *watch) end(cause Cause) {
 		return
 	}
 	w.cause = cause
-	w.tell(report{Ending: cause})
+	w.tell(report{Ending: &Ending{Cause: cause, Left: w.Until - w.now()}})
 	w.terminate(family())
 	w.judge()
 }
@@ -198,6 +198,10 @@ func (w *watch) terminate(members []member) {
 	if w.OnLost != OnLostKill {
 		w.killAt += w.grace()
 		w.send(members, syscall.SIGTERM)
+		// One that is stopped could not obey before it is killed. With the lock lost it had better stay where it is.
+		if w.cause != CauseLost {
+			w.send(members, syscall.SIGCONT)
+		}
 	}
 }
 
