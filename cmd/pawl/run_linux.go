@@ -89,8 +89,8 @@ func (p *program) guardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    guardName,
 		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE:   action(func(context.Context, []string) error { return guard.Serve(client.Now) }),
+		Args:   cobra.ExactArgs(1),
+		RunE:   action(func(_ context.Context, args []string) error { return guard.Serve(client.Now, args[0]) }),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -345,6 +346,33 @@ func TestRun(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("files", func(t *testing.T) {
+		executable, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, numbers := range []string{"3 4 5 6", "4 7", "3", "9"} {
+			dir := t.TempDir()
+			opened, script := "", ""
+			for _, number := range strings.Fields(numbers) {
+				opened += fmt.Sprintf(" %s>%s/%s", number, dir, number)
+				script += fmt.Sprintf("echo %s >&%s || exit 1; ", number, number)
+			}
+			// Of pawl run's own nothing is left to it.
+			script += `for file in 3 4 5 6 7 8; do ! test -p /proc/$$/fd/$file || exit 2; done`
+			c := exec.Command("sh", "-c", `exec "$0" "$@"`+opened, executable, "run", endpoints, "files", "--", "sh", "-c", script)
+			c.Env = append(os.Environ(), asPawl+"=1")
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("files %s: %v: %s", numbers, err, out)
+			}
+			for _, number := range strings.Fields(numbers) {
+				if content, _ := os.ReadFile(filepath.Join(dir, number)); string(content) != number+"\n" {
+					t.Errorf("file %s of %s: %q", number, numbers, content)
+				}
+			}
+		}
+	})
 
 	t.Run("held by another", func(t *testing.T) {
 		must(t, "acquire", "held", endpoints, "--ttl", "60s", "--owner", "ann")

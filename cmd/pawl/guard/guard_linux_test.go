@@ -38,7 +38,7 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(as) {
 	case "guard":
-		if err := Serve(boottime); err != nil {
+		if err := Serve(boottime, os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,7 +18,7 @@ import (
 // Config says how Start makes a guard.
 type Config struct {
 	Terms
-	Guard  []string // program and arguments of a process that calls Serve
+	Guard  []string // program and arguments of a process that calls Serve with the number that it gets as a further argument
 	Env    []string // of the command
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -67,10 +68,16 @@ func Start(c Config) (*Guarded, error) {
 		return nil, err
 	}
 	defer reportsWrite.Close()
-	process := exec.Command(c.Guard[0], c.Guard[1:]...)
+	free, files := inherited()
+	defer func() {
+		for _, file := range files {
+			_ = file.Close() // of the copies; a nil one only says so
+		}
+	}()
+	process := exec.Command(c.Guard[0], append(c.Guard[1:len(c.Guard):len(c.Guard)], strconv.Itoa(free))...)
 	process.Env = c.Env
 	process.Stdin, process.Stdout, process.Stderr = c.Stdin, c.Stdout, c.Stderr
-	process.ExtraFiles = []*os.File{ordersRead, reportsWrite}
+	process.ExtraFiles = append(files[:len(files):len(files)], ordersRead, reportsWrite)
 	// Not the keeper's group: what stops or ends that, as a terminal does, must not reach the guard.
 	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := process.Start(); err != nil {
