@@ -90,8 +90,8 @@ func plain(text string, most int) string {
 // ordinary use: with Go's default of two a node, waiting calls would open and
 // close one each (D12).
 func defaultTransport() *http.Transport {
-	pool, plain := http.DefaultTransport.(*http.Transport)
-	if plain {
+	pool, ordinary := http.DefaultTransport.(*http.Transport)
+	if ordinary {
 		pool = pool.Clone()
 	} else { // a program may have wrapped it, to trace all it sends
 		pool = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second}

@@ -245,7 +245,7 @@ func TestRunNeverTwoCommands(t *testing.T) {
 		}
 		_ = holder.command.Process.Signal(syscall.SIGCONT)
 		if fault.code >= 0 {
-			if code, _ := holder.end(t, nil); code != fault.code || !strings.Contains(holder.errors(), "ms before others may have the lock") {
+			if code, _ := holder.end(t, nil); code != fault.code || !strings.Contains(holder.errors(), "before others may have the lock") {
 				t.Errorf("%s: pawl run ended with code %d: %s", fault.name, code, holder.errors())
 			}
 		} else {
