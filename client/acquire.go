@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pawl-lock/pawl/transport"
@@ -308,8 +309,9 @@ func (c *Client) inTheWay(ctx context.Context, request *transport.AcquireRequest
 			return holders
 		}
 		for _, holder := range answer.body.Holders {
-			// It may have been granted to this very request, which is being taken back.
-			if holder.Task != request.Task || holder.Owner != c.owner {
+			// It may have been granted to this very request, which is being taken back. Other Clients of the program can
+			// have the same owner and task.
+			if holder.Task != request.Task || holder.Session == "" || !strings.HasPrefix(request.Session, holder.Session) {
 				holders = append(holders, holder)
 			}
 		}

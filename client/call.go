@@ -288,9 +288,7 @@ func judge(err error, spec call) verdict {
 	switch refusal.Code {
 	case transport.ErrNoLeader, transport.ErrOverloaded, transport.ErrShuttingDown, transport.ErrRateLimited:
 	default:
-		// A bug of the node (500) would be repeated for ever, so it stands. A redirect is
-		// no answer of a node, and followed nowhere: see nodes.
-		if refusal.Status/100 != 3 && refusal.Status != http.StatusBadGateway && refusal.Status != http.StatusServiceUnavailable && refusal.Status != http.StatusGatewayTimeout {
+		if !passing(refusal) {
 			return verdict{served: true}
 		}
 	}
@@ -300,6 +298,19 @@ func judge(err error, spec call) verdict {
 		uncertain: uncertain,
 		after:     min(time.Duration(refusal.RetryAfterMS)*time.Millisecond, advice(spec)),
 	}
+}
+
+// passing says of a status whether it may be another one soon, or elsewhere.
+func passing(refusal *transport.Error) bool {
+	switch refusal.Status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return refusal.Code != transport.ErrQuota // of a proxy, then
+	}
+	// A bug of the node (500) would be repeated for ever, so it stands. A redirect is
+	// no answer of a node, and followed nowhere: see nodes.
+	return refusal.Status/100 == 3
 }
 
 // advice bounds how long a node's advice to wait is followed.

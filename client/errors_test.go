@@ -105,6 +105,16 @@ func TestWhoIsInTheWay(t *testing.T) {
 			t.Errorf("left in the queue: %+v", now.Queue)
 		}
 
+		// Clients of one program have the same owner and number their tasks alike.
+		twin := connect(t, c, "twin", client.WithOwner("one"))
+		defer twin.close()
+		waiting, cancel = soon()
+		defer cancel()
+		var waited *client.WaitError
+		if _, err := twin.Acquire(waiting, "a"); !errors.As(err, &waited) || len(waited.Holders) != 1 {
+			t.Errorf("held by a client with the same owner: %v", err)
+		}
+
 		// A cluster that vanishes meanwhile keeps nobody waiting for its answer.
 		waiting, cancel = soon()
 		defer cancel()

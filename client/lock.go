@@ -18,6 +18,7 @@ type Lock struct {
 	number  uint64
 	names   []string
 	step    *step
+	giving  chan struct{} // held by the one Release that is under way
 
 	// ended carries the values of the acquire's context, but not its end. It ends
 	// when the lock is lost, released or closed; its cause says which.
@@ -34,7 +35,7 @@ type Lock struct {
 }
 
 func newLock(ctx context.Context, s *session, step *step, request transport.AcquireRequest, granted []transport.GrantedLock) *Lock {
-	l := &Lock{session: s, number: request.Request, step: step, grants: make(map[string]transport.GrantedLock, len(granted))}
+	l := &Lock{session: s, number: request.Request, step: step, giving: make(chan struct{}, 1), grants: make(map[string]transport.GrantedLock, len(granted))}
 	for _, lock := range request.Locks {
 		l.names = append(l.names, lock.Name) // in the caller's order, whatever the answer's
 	}
@@ -237,10 +238,21 @@ func (l *Lock) release(ctx context.Context) error {
 
 // giveBack tells the server. An answer that the hold is gone is as good as one
 // that it was released, provided that an earlier attempt may have done it;
-// otherwise the lock had been lost without our knowing.
+// otherwise the lock had been lost without our knowing. One at a time: of two that
+// overtake each other the first would take the other's success for a loss.
 func (l *Lock) giveBack(ctx context.Context) error {
+	select {
+	case l.giving <- struct{}{}:
+		defer func() { <-l.giving }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	s := l.session
 	s.mu.Lock()
+	if l.released {
+		s.mu.Unlock()
+		return nil
+	}
 	tried := l.tried
 	l.tried = true
 	s.mu.Unlock()

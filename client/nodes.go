@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -64,11 +65,18 @@ func newNodes(endpoints []string) (*nodes, error) {
 func apiURL(endpoint string) (string, error) {
 	parsed, err := url.Parse(endpoint)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||
-		parsed.RawQuery != "" || parsed.Fragment != "" || parsed.Path != "" && parsed.Path != "/" {
+		parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "" || parsed.Path != "" && parsed.Path != "/" || !dialable(parsed) {
 		// The endpoint is not repeated whole: it might hold a credential (E02).
 		return "", fmt.Errorf("an endpoint is not of the form http://host:port, without a path")
 	}
 	return strings.TrimSuffix(parsed.String(), "/"), nil
+}
+
+// dialable says whether the URL names a host, and no port that none can have.
+func dialable(address *url.URL) bool {
+	port := address.Port()
+	_, err := strconv.ParseUint(port, 10, 16)
+	return address.Hostname() != "" && (port == "" || err == nil)
 }
 
 // pick gives the node for the next attempt, the leader if one is known and

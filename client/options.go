@@ -90,7 +90,12 @@ func plain(text string, most int) string {
 // ordinary use: with Go's default of two a node, waiting calls would open and
 // close one each (D12).
 func defaultTransport() *http.Transport {
-	pool := http.DefaultTransport.(*http.Transport).Clone()
+	pool, ordinary := http.DefaultTransport.(*http.Transport)
+	if ordinary {
+		pool = pool.Clone()
+	} else { // a program may have wrapped it, to trace all it sends
+		pool = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second}
+	}
 	pool.MaxIdleConnsPerHost = 64
 	pool.IdleConnTimeout = 60 * time.Second
 	return pool

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,15 @@ func TestRepeatsOnlyWhatIsSafe(t *testing.T) {
 			return 1, transport.NewError(code, "scripted")
 		}
 	}
+	// proxy is a status that no node gave.
+	proxy := func(status int) func(string, string, []byte) (int, any) {
+		return func(host, _ string, _ []byte) (int, any) {
+			if host != "n1" {
+				return http.StatusOK, transport.AcquireResponse{Granted: true}
+			}
+			return status, "a page of HTML"
+		}
+	}
 	cases := []struct {
 		name     string
 		fault    fault
@@ -145,6 +155,10 @@ func TestRepeatsOnlyWhatIsSafe(t *testing.T) {
 		{"held", healthy, problem(transport.ErrHeld), sessionless, "k", false, transport.ErrHeld},
 		{"internal", healthy, problem(transport.ErrInternal), sessionless, "k", false, transport.ErrInternal},
 		{"quota", healthy, problem(transport.ErrQuota), sessionless, "k", false, transport.ErrQuota},
+		{"proxy that limits, key", healthy, proxy(http.StatusTooManyRequests), sessionless, "k", true, nil},
+		{"proxy that limits", healthy, proxy(http.StatusTooManyRequests), sessionless, "", false, transport.ErrUnknownOutcome},
+		{"proxy without patience, number", healthy, proxy(http.StatusRequestTimeout), numbered, "", true, nil},
+		{"proxy that forbids, key", healthy, proxy(http.StatusForbidden), sessionless, "k", false, transport.ErrUnknownOutcome},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -303,6 +317,47 @@ func TestReleaseWithoutCluster(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReleaseTwiceAtOnce: of two releases of a lock that is held, neither tells of a loss, whichever arrives first.
+func TestReleaseTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		c := n.client(t)
+		defer mustClose(t, c)
+		lock := mustLock(t, c, "x")
+		// The second would overtake the first.
+		pause := 200 * time.Millisecond
+		n.mu.Lock()
+		n.delay = func() time.Duration { pause /= 2; return pause }
+		n.mu.Unlock()
+		var releases sync.WaitGroup
+		for range 2 {
+			releases.Go(func() {
+				if err := lock.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		releases.Wait()
+		if held, _ := n.state("x"); held {
+			t.Error("it is held")
+		}
+
+		// One whose context ends does not wait for the other.
+		other := mustLock(t, c, "y")
+		n.setAll(hanging)
+		releases.Go(func() { _ = other.Release(t.Context()) })
+		synctest.Wait()
+		bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := other.Release(bounded); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside one that hangs: %v", err)
+		}
+		n.setAll(healthy)
+		releases.Wait()
+	})
 }
 
 // TestNothingAfterRelease is A11: with answers that come late, nothing is sent
@@ -478,7 +533,10 @@ func TestNewRefuses(t *testing.T) {
 		{"another scheme", []string{"ftp://h"}, nil},
 		{"a credential", []string{"http://user:secret@h"}, nil},
 		{"a query", []string{"http://h?token=x"}, nil},
+		{"an empty query", []string{"http://h?"}, nil},
 		{"a path", []string{"http://h/pawl"}, nil},
+		{"no host", []string{"http://:7700"}, nil},
+		{"no such port", []string{"http://h:77000"}, nil},
 		{"TTL too short", []string{"http://h"}, []Option{WithTTL(499 * time.Millisecond)}},
 		{"TTL of 0", []string{"http://h"}, []Option{WithTTL(0)}},
 		{"TTL negative", []string{"http://h"}, []Option{WithTTL(-time.Second)}},
@@ -494,6 +552,18 @@ func TestNewRefuses(t *testing.T) {
 			_ = client.Close(t.Context())
 		}
 	}
+}
+
+// TestDefaultTransportIsWrapped: a program that traces all it sends makes Go's default transport one of its own.
+func TestDefaultTransportIsWrapped(t *testing.T) {
+	plain := http.DefaultTransport
+	defer func() { http.DefaultTransport = plain }()
+	http.DefaultTransport = roundTripper(plain.RoundTrip)
+	c, err := New([]string{"http://h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, c)
 }
 
 func TestBootTimeMoves(t *testing.T) {

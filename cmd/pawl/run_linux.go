@@ -74,7 +74,7 @@ Signals are passed on to the command's process group.
 	flags.DurationVar(&r.ttl, "ttl", 15*time.Second, "time to live after the last renewal; it is renewed every third of it")
 	flags.StringVar(&r.onLost, "on-lost", guard.OnLostTerm, "what the command gets when the lock is lost: term (and then KILL), kill or ignore")
 	flags.DurationVar(&r.termBefore, "term-before", 0, "send TERM when so much of the lease is left (default a third of the time to live, or of --max-hold)")
-	flags.DurationVar(&r.killBefore, "kill-before", 0, "send KILL when so much of the lease is left (default a tenth)")
+	flags.DurationVar(&r.killBefore, "kill-before", 0, "send KILL when so much of the lease is left (default a tenth, at least 100ms)")
 	flags.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing but errors")
 	return command
 }
@@ -89,8 +89,8 @@ func (p *program) guardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    guardName,
 		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE:   action(func(context.Context, []string) error { return guard.Serve(client.Now) }),
+		Args:   cobra.ExactArgs(1),
+		RunE:   action(func(_ context.Context, args []string) error { return guard.Serve(client.Now, args[0]) }),
 	}
 }
 
@@ -271,6 +271,9 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 	if err != nil {
 		return 0, runFailure{exitRunFailed, err}
 	}
+	if terminal(p.stderr) { // a log, or the mail that cron sends, had better stay empty when all is well
+		p.note(r, "running %s with token %d; %s", filepath.Base(r.command[0]), lock.Token(), r.promise())
+	}
 	guarded, err := guard.Start(guard.Config{
 		Terms: *r.terms(lock.Deadline()),
 		Guard: []string{executable, guardName},
@@ -306,11 +309,13 @@ func (p *program) supervise(r running, lock *client.Lock, signals <-chan os.Sign
 		case event := <-guarded.Events():
 			switch {
 			case event.Stopped == syscall.SIGTTIN || event.Stopped == syscall.SIGTTOU:
-				terminal.lend() // it wanted the terminal a moment too early
+				if !terminal.lend() { // it did not want the terminal just a moment too early
+					p.note(r, "the command is stopped: it wants the terminal, which it can have in the foreground and not in a pipeline")
+				}
 			case event.Stopped != 0:
 				terminal.suspend()
-			case event.Ending != "":
-				p.note(r, "ending the command: %s", whyEnded(r, event.Ending, lock))
+			case event.Ending != nil:
+				p.note(r, "ending the command %s: %s", margin(lock, event.Ending.Left), whyEnded(r, event.Ending.Cause, lock))
 			case event.Stuck != "":
 				p.note(r, "%s; the lock is kept as long as it can be", event.Stuck)
 			case event.Result != nil:
@@ -326,13 +331,34 @@ func (p *program) judge(r running, lock *client.Lock, result *guard.Result) (int
 		return result.Code, nil
 	}
 	if result.Cause != "" {
-		return 0, runFailure{exitRunLost, fmt.Errorf("%s: the command was ended, %v before the end of the lease",
-			whyEnded(r, result.Cause, lock), result.Left.Round(time.Millisecond))}
+		return 0, runFailure{exitRunLost, fmt.Errorf("%s: the command was gone %s", whyEnded(r, result.Cause, lock), margin(lock, result.Left))}
 	}
 	if err := lock.Err(); err != nil {
 		return 0, runFailure{exitRunLost, fmt.Errorf("the command ended with code %d, but: %w", result.Code, err)}
 	}
 	return result.Code, nil
+}
+
+// margin says how much earlier something was than others may have the lock.
+func margin(lock *client.Lock, left time.Duration) string {
+	switch err := lock.Err(); {
+	case errors.Is(err, client.ReasonRevoked), errors.Is(err, client.ReasonExpired), errors.Is(err, client.ReasonClusterChanged):
+		return "when others may have had the lock already"
+	case left <= 0:
+		return fmt.Sprintf("%v after others may have the lock", -left.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%v before others may have the lock", left.Round(time.Millisecond))
+}
+
+// promise says what the command gets when the lock is lost, and how early.
+func (r *running) promise() string {
+	switch r.onLost {
+	case guard.OnLostIgnore:
+		return "on loss it goes on"
+	case guard.OnLostKill:
+		return fmt.Sprintf("on loss KILL %v before others may have the lock", r.killBefore)
+	}
+	return fmt.Sprintf("on loss TERM %v and KILL %v before others may have the lock", r.termBefore, r.killBefore)
 }
 
 func whyEnded(r running, cause guard.Cause, lock *client.Lock) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -244,7 +245,7 @@ func TestRunNeverTwoCommands(t *testing.T) {
 		}
 		_ = holder.command.Process.Signal(syscall.SIGCONT)
 		if fault.code >= 0 {
-			if code, _ := holder.end(t, nil); code != fault.code {
+			if code, _ := holder.end(t, nil); code != fault.code || !strings.Contains(holder.errors(), "before others may have the lock") {
 				t.Errorf("%s: pawl run ended with code %d: %s", fault.name, code, holder.errors())
 			}
 		} else {
@@ -346,10 +347,39 @@ func TestRun(t *testing.T) {
 		})
 	}
 
+	t.Run("files", func(t *testing.T) {
+		executable, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, numbers := range []string{"3 4 5 6", "4 7", "3", "9"} {
+			dir := t.TempDir()
+			opened, script := "", ""
+			for _, number := range strings.Fields(numbers) {
+				opened += fmt.Sprintf(" %s>%s/%s", number, dir, number)
+				script += fmt.Sprintf("echo %s >&%s || exit 1; ", number, number)
+			}
+			// Of pawl run's own nothing is left to it.
+			script += `for file in 3 4 5 6 7 8; do ! test -p /proc/$$/fd/$file || exit 2; done`
+			c := exec.Command("sh", "-c", `exec "$0" "$@"`+opened, executable, "run", endpoints, "files", "--", "sh", "-c", script)
+			c.Env = append(os.Environ(), asPawl+"=1")
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("files %s: %v: %s", numbers, err, out)
+			}
+			for _, number := range strings.Fields(numbers) {
+				if content, _ := os.ReadFile(filepath.Join(dir, number)); string(content) != number+"\n" {
+					t.Errorf("file %s of %s: %q", number, numbers, content)
+				}
+			}
+		}
+	})
+
 	t.Run("held by another", func(t *testing.T) {
-		must(t, "acquire", "held", endpoints, "--ttl", "60s")
+		must(t, "acquire", "held", endpoints, "--ttl", "60s", "--owner", "ann")
+		who := "held by ann (token " + answered[transport.LockResponse](t, "lock", "held", endpoints).Holders[0].Token.String() + ", for "
 		for _, wait := range []string{"0s", "50ms"} {
-			if r := run("", "held", "--wait", wait, "--", "true"); r.code != exitRunNotGranted {
+			r := run("", "held", "--wait", wait, "--", "true")
+			if r.code != exitRunNotGranted || !strings.Contains(r.stderr, who) || strings.Contains(r.stderr, "not granted within "+wait) != (wait != "0s") {
 				t.Errorf("--wait %s: %+v", wait, r)
 			}
 		}
@@ -382,14 +412,15 @@ func TestRun(t *testing.T) {
 		token := p.await(t, "")
 		must(t, "force-release", "forced", "--token", token, "--reason", "wedged", "--yes", endpoints)
 		p.await(t, "term")
-		if code, _ := p.end(t, nil); code != exitRunLost || !strings.Contains(p.errors(), "wedged") {
+		code, _ := p.end(t, nil)
+		if said := p.errors(); code != exitRunLost || !strings.Contains(said, "wedged") || strings.Count(said, "when others may have had the lock already") != 2 {
 			t.Errorf("%d %s", code, p.errors())
 		}
 	})
 
 	t.Run("maximum", func(t *testing.T) {
 		r := run("", "maximum", "--ttl", "2s", "--max-hold", "1500ms", "--", "sleep", "60")
-		if r.code != exitRunLost {
+		if r.code != exitRunLost || strings.Count(r.stderr, "ms before others may have the lock") != 2 || strings.Contains(r.stderr, "on loss") {
 			t.Errorf("%+v", r)
 		}
 	})

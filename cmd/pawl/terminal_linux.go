@@ -38,19 +38,21 @@ func foreground(file *os.File) int {
 	return group
 }
 
-// lend gives the terminal to the command, unless somebody else has it, and has it go on if it had stopped for want of it.
-func (t *lentTerminal) lend() {
+// lend gives the terminal to the command, unless somebody else has it, and has it go on if it had stopped for want of it. It
+// says whether the command has it.
+func (t *lentTerminal) lend() bool {
 	if t.file == nil {
-		return
+		return false
 	}
 	switch foreground(t.file) {
 	case syscall.Getpgrp():
 		_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, t.group)
 	case t.group:
 	default:
-		return
+		return false
 	}
 	_ = syscall.Kill(-t.group, syscall.SIGCONT)
+	return true
 }
 
 // takeBack gives the terminal to this process again, for the shell that waits for it.

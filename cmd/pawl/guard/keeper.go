@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,7 +18,7 @@ import (
 // Config says how Start makes a guard.
 type Config struct {
 	Terms
-	Guard  []string // program and arguments of a process that calls Serve
+	Guard  []string // program and arguments of a process that calls Serve with the number that it gets as a further argument
 	Env    []string // of the command
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -42,7 +43,7 @@ type Guarded struct {
 // Event is what happens to the command: it was suspended, is being ended, cannot be, or has ended. The last one has a Result.
 type Event struct {
 	Stopped syscall.Signal
-	Ending  Cause
+	Ending  *Ending
 	Stuck   string
 	Result  *Result
 }
@@ -67,10 +68,16 @@ func Start(c Config) (*Guarded, error) {
 		return nil, err
 	}
 	defer reportsWrite.Close()
-	process := exec.Command(c.Guard[0], c.Guard[1:]...)
+	free, files := inherited()
+	defer func() {
+		for _, file := range files {
+			_ = file.Close() // of the copies; a nil one only says so
+		}
+	}()
+	process := exec.Command(c.Guard[0], append(c.Guard[1:len(c.Guard):len(c.Guard)], strconv.Itoa(free))...)
 	process.Env = c.Env
 	process.Stdin, process.Stdout, process.Stderr = c.Stdin, c.Stdout, c.Stderr
-	process.ExtraFiles = []*os.File{ordersRead, reportsWrite}
+	process.ExtraFiles = append(files[:len(files):len(files)], ordersRead, reportsWrite)
 	// Not the keeper's group: what stops or ends that, as a terminal does, must not reach the guard.
 	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := process.Start(); err != nil {
@@ -83,7 +90,7 @@ func Start(c Config) (*Guarded, error) {
 	decoder := json.NewDecoder(reports)
 	g.send(order{Terms: &c.Terms})
 	// A guard that is stopped at this moment may have started the command already.
-	_ = reports.SetReadDeadline(time.Now().Add(max(min(startWithin, g.left()-c.TermBefore), look)))
+	_ = reports.SetReadDeadline(time.Now().Add(max(min(startWithin, g.left()-c.endBefore()), look)))
 	var first report
 	if err := decoder.Decode(&first); err != nil || first.Started == 0 {
 		g.orders.Close()

@@ -18,7 +18,8 @@ const (
 type Terms struct {
 	Command []string `json:"command"`
 	OnLost  string   `json:"on_lost"`
-	// How much of the lease is left when the command gets TERM, and KILL: LeastBefore <= KillBefore <= TermBefore.
+	// How much of the lease is left when the command gets TERM (unless OnLost says otherwise), and KILL:
+	// LeastBefore <= KillBefore <= TermBefore.
 	TermBefore time.Duration `json:"term_before"`
 	KillBefore time.Duration `json:"kill_before"`
 	// Until is when the lease ends, on the clock that both processes are given.
@@ -42,6 +43,14 @@ func (t *Terms) Validate() error {
 		return fmt.Errorf("KILL at %v before the end and TERM at %v before it are not in order", t.KillBefore, t.TermBefore)
 	}
 	return nil
+}
+
+// endBefore is how much of the lease is left when the command begins to be ended.
+func (t *Terms) endBefore() time.Duration {
+	if t.OnLost == OnLostKill {
+		return t.KillBefore
+	}
+	return t.TermBefore
 }
 
 // grace is how long the group has between TERM and KILL.
@@ -70,9 +79,15 @@ type report struct {
 	Started int     `json:"started,omitempty"` // the process group
 	Failed  *Failed `json:"failed,omitempty"`
 	Stopped int     `json:"stopped,omitempty"` // the signal that suspended the command, as a terminal does
-	Ending  Cause   `json:"ending,omitempty"`  // the command is being ended
+	Ending  *Ending `json:"ending,omitempty"`  // the command is being ended
 	Stuck   string  `json:"stuck,omitempty"`   // some process of it cannot be
 	Result  *Result `json:"result,omitempty"`
+}
+
+// Ending says that the command is being ended, and how much was left of the lease when that began.
+type Ending struct {
+	Cause Cause         `json:"cause"`
+	Left  time.Duration `json:"left"`
 }
 
 // Failed says that the command could not be started.

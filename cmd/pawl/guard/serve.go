@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -24,23 +25,19 @@ const look = 20 * time.Millisecond
 var caught = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
 
-// The files that a guard process is given by its keeper.
-const (
-	ordersFile  = 3
-	reportsFile = 4
-)
-
 // Serve is the guard process: it takes orders from the keeper that started this process, runs the command with its standard
 // streams and environment, and returns when nothing of the command is left. now is the clock of the lease, the same in
-// all processes of the machine.
-func Serve(now func() time.Duration) error {
-	orders, reports := os.NewFile(ordersFile, "orders"), os.NewFile(reportsFile, "reports")
-	if orders == nil || reports == nil {
+// all processes of the machine; files is the number that the keeper has given: of the file with the orders, before that for
+// reports.
+func Serve(now func() time.Duration, files string) error {
+	number, err := strconv.Atoi(files)
+	if err != nil || number < firstFile || !given(number) || !given(number+1) {
 		return errors.New("this process was not started by a keeper")
 	}
 	// The command must not have them: the keeper sees by their end that the guard is gone.
-	syscall.CloseOnExec(ordersFile)
-	syscall.CloseOnExec(reportsFile)
+	syscall.CloseOnExec(number)
+	syscall.CloseOnExec(number + 1)
+	orders, reports := os.NewFile(uintptr(number), "orders"), os.NewFile(uintptr(number+1), "reports")
 	// The parent-death signal of the command comes when the thread ends that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -83,7 +80,7 @@ type watch struct {
 func (w *watch) tell(r report) { _ = w.reports.Encode(r) }
 
 func (w *watch) run(decoder *json.Decoder) error {
-	if w.OnLost != OnLostIgnore && w.Until-w.now() <= w.TermBefore {
+	if w.OnLost != OnLostIgnore && w.Until-w.now() <= w.endBefore() {
 		w.tell(report{Failed: &Failed{Text: "the lease was almost over before the command could be started"}})
 		return nil
 	}
@@ -159,7 +156,7 @@ func (w *watch) judge() {
 		return
 	}
 	now := w.now()
-	if w.cause == "" && now >= w.Until-w.TermBefore {
+	if w.cause == "" && now >= w.Until-w.endBefore() {
 		w.end(CauseLease)
 	}
 	if w.cause != "" && (now >= w.killAt || now >= w.Until-w.KillBefore) {
@@ -188,7 +185,7 @@ func (w *watch) end(cause Cause) {
 		return
 	}
 	w.cause = cause
-	w.tell(report{Ending: cause})
+	w.tell(report{Ending: &Ending{Cause: cause, Left: w.Until - w.now()}})
 	w.terminate(family())
 	w.judge()
 }
@@ -198,6 +195,10 @@ func (w *watch) terminate(members []member) {
 	if w.OnLost != OnLostKill {
 		w.killAt += w.grace()
 		w.send(members, syscall.SIGTERM)
+		// One that is stopped could not obey before it is killed. With the lock lost it had better stay where it is.
+		if w.cause != CauseLost {
+			w.send(members, syscall.SIGCONT)
+		}
 	}
 }
 
