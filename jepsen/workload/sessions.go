@@ -6,7 +6,7 @@ import (
 )
 
 // sessions has clients renew on time, late or no more, and never release what they hold: nobody may be freed
-// early, and the dead must be freed in time.
+// early, and the dead must be freed in time. Some go away while they wait, and some send a release with a strange token.
 type sessions struct{ ordinary }
 
 func (sessions) Name() string    { return "sessions" }
