@@ -12,6 +12,7 @@
 //	Fairness      first come, first served
 //	Liveness      after all faults everything works again, in time
 //	Requests      a numbered request happens once, however often it is sent
+//	Strays        a release with the token of another grant is refused
 //	Reads         looks show what was acknowledged, and nothing that was over
 //	LostUpdates   no acknowledged write of a register is lost; Set, Bank: the same of a set, of accounts
 //	Digests       equal states at equal indexes of the log

@@ -53,8 +53,41 @@ func TestLeases(t *testing.T) {
 
 func TestWakeups(t *testing.T) {
 	w := Wakeups{TTL: 1000 * time.Millisecond, Slack: 100 * time.Millisecond, Settle: 500 * time.Millisecond, Unknown: 2000 * time.Millisecond}
+	idle := w
+	idle.Idle = 20 * time.Millisecond
 	judge(t, []judged{
 		{"woken by the release", w, Valid, "", "", `
+			0..10      a  acquire x -> 5
+			5..60      b  acquire x -> 9
+			50..55     a  release x
+			5000..5001 b  release x`},
+		{"a silent waiter is granted, and its session is not over", w, Valid, "", "", `
+			0..10      a  acquire x -> 5
+			5..6       b  open -> session=s lease=400
+			7..8       b  acquire x session=s -> info note=silent
+			9..460     c  acquire x -> 9
+			50..55     a  release x
+			5000..5001 c  release x`},
+		{"a silent waiter is granted when its session is over", w, Invalid, "nobody held it", "", `
+			0..10      a  acquire x -> 5
+			5..6       b  open -> session=s lease=400
+			7..8       b  acquire x session=s -> info note=silent
+			9..1100    c  acquire x -> 9
+			550..555   a  release x
+			5000..5001 c  release x`},
+		{"a waiter of whom nobody knows may be granted then", w, Valid, "", "", `
+			0..10      a  acquire x -> 5
+			5..6       b  open -> session=s lease=400
+			7..8       b  acquire x session=s -> info
+			9..1100    c  acquire x -> 9
+			550..555   a  release x
+			5000..5001 c  release x`},
+		{"woken, but not at once", idle, Invalid, "nobody held it", "", `
+			0..10      a  acquire x -> 5
+			5..120     b  acquire x -> 9
+			50..55     a  release x
+			5000..5001 b  release x`},
+		{"woken at once", idle, Valid, "", "", `
 			0..10      a  acquire x -> 5
 			5..60      b  acquire x -> 9
 			50..55     a  release x

@@ -17,6 +17,8 @@ type Wakeups struct {
 	TTL time.Duration
 	// Slack is how long it may take until an idle lock is granted: some round trips and a tick.
 	Slack time.Duration
+	// Idle is how long a lock may lie idle in vain. 0 is Slack; less is asked where nothing else slows a cluster down.
+	Idle time.Duration
 	// Settle is for how long after a fault the times are not calm yet: an election, a reconnection.
 	Settle time.Duration
 	// Unknown is for how long a request with an unknown outcome may still stand in the queue after its client has given
@@ -47,6 +49,12 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	groups := group(r.operations)
 	permits := groups.permits(r.operations)
 	moments := map[string][]moment{}
+	leases := map[string]time.Duration{}
+	for _, o := range r.operations {
+		if o.Outcome() == history.OK && o.Complete.Session != "" {
+			leases[o.Complete.Session] = max(leases[o.Complete.Session], o.Complete.Lease)
+		}
+	}
 	for _, h := range r.holds {
 		lock := groups.of(h.lock)
 		moments[lock] = append(moments[lock], moment{at: h.known, held: 1})
@@ -56,7 +64,7 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 	}
 	for _, o := range r.operations {
 		if o.Invoke.F == history.Queue {
-			if from, to := w.secret(o); to > from {
+			if from, to := w.secret(o, leases); to > from {
 				lock := groups.of(o.Invoke.Lock)
 				moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
 			}
@@ -78,7 +86,7 @@ func (w Wakeups) Check(ops []history.Op) Verdict {
 			moment{at: min(o.End(), end), waits: -1, waiter: o.Invoke.Index})
 		v.Figures["waits"]++
 		// It may have been granted without anybody's being told.
-		if from, to := w.secret(o); to > from {
+		if from, to := w.secret(o, leases); to > from {
 			moments[lock] = append(moments[lock], moment{at: from, held: 1}, moment{at: to, held: -1, shown: o.Indexes()})
 		}
 	}
@@ -99,9 +107,12 @@ func (w Wakeups) gone(h *hold) time.Duration {
 }
 
 // secret is when an acquire that was not told to be granted may have held the lock all the same. One that was never
-// completed is not among them: whoever waits still would be told of a grant.
-func (w Wakeups) secret(o history.Operation) (from, to time.Duration) {
+// completed is not among them: whoever waits still would be told of a grant. One of a session that fell silent is not granted
+// when that is over.
+func (w Wakeups) secret(o history.Operation, leases map[string]time.Duration) (from, to time.Duration) {
 	switch {
+	case o.Complete.Type == history.Info && o.Complete.Note == history.Silent && leases[o.Invoke.Session] > 0:
+		return o.Invoke.Time, later(leases[o.Invoke.Session], w.Slack)
 	case o.Complete.Type == history.Info:
 		return o.Invoke.Time, later(o.End(), w.Unknown+w.TTL)
 	case o.Outcome() == history.Fail && o.Complete.Note != "":
@@ -133,7 +144,7 @@ func (w Wakeups) idle(v *Verdict, lock string, limit int, moments []moment, faul
 		if i > 0 && now.held < free && now.waits > 0 {
 			idle += calm(faults, moments[i-1].at, m.at)
 			v.Figures["longest idle time in ms"] = max(v.Figures["longest idle time in ms"], idle.Milliseconds())
-			if idle > w.Slack {
+			if idle > cmp.Or(w.Idle, w.Slack) {
 				held := "nobody held it"
 				if limit > 0 {
 					held = fmt.Sprintf("at most %d of %d permits were taken", max(now.held, 0), limit)

@@ -38,6 +38,7 @@ const (
 	Cancel   = "cancel" // gives a numbered request back
 	Open     = "open"   // opens a session
 	Close    = "close"  // closes it
+	Stray    = "stray"  // a release that names the Token of another grant: Fail is right
 	Add      = "add"    // of Value to a set
 	Force    = "force"  // an operator takes a lock away; Lock "" stands for all
 	Final    = "final"  // a read in the phase after all faults were healed
@@ -48,6 +49,10 @@ const (
 
 // Free is the Note of a Final that finds out whether a lock can be had; other Finals read data.
 const Free = "free"
+
+// Silent is the Note of an acquire, with Info, whose client went away for good while it waited: nothing is ever sent in its
+// session again, and every renewal before was told.
+const Silent = "silent"
 
 // Value of a Fault.
 const (

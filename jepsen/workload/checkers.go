@@ -36,6 +36,8 @@ func (lockset) Checkers() []check.Checker { return holds(linearizable("fenced lo
 func (several) Checkers() []check.Checker {
 	return holds(check.Bank{Total: each * int64(len(several{}.Locks()))})
 }
-func (fair) Checkers() []check.Checker     { return holds(check.Leases{}, check.Fairness{}) }
-func (sessions) Checkers() []check.Checker { return holds(linearizable("mutex"), check.Leases{}) }
+func (fair) Checkers() []check.Checker { return holds(check.Leases{}, check.Fairness{}) }
+func (sessions) Checkers() []check.Checker {
+	return holds(linearizable("mutex"), check.Leases{}, check.Strays{})
+}
 func (requests) Checkers() []check.Checker { return holds(check.Requests{}, check.Reads{}) }

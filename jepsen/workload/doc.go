@@ -26,7 +26,9 @@
 //	           index), then acquire (the wait for it: OK Token), release. Whoever was told its place before
 //	           another asked must be granted before it. Session and Request are set.
 //	sessions   open (OK: Session, Lease), acquire and renew (OK: Lease = until when the session's holds may be believed,
-//	           counted from before the call was sent less 0.2 %), release, close (F, by Session; it ends a hold too). Fail renew with Error "session_gone"
+//	           counted from before the call was sent less 0.2 %), release, close (F, by Session; it ends a hold too), stray (a release
+//	           with the Token of another grant: OK is a fault). An acquire that is Info with Note "silent" is the last of its
+//	           session, whose client went away while it waited. Fail renew with Error "session_gone"
 //	           before the last Lease is a fault. Some sessions fall silent: the next holder must
 //	           come after Lease and not much later than TTL (Note "ttl=2s" of open) + gaps.
 //	requests   acquire, release, cancel with Session and Request, each possibly sent several times, late and to

@@ -171,6 +171,59 @@ func (s *session) await(ctx context.Context, op history.Op, most time.Duration) 
 	return nil
 }
 
+// vanish asks for a lock and goes away for good while it waits, as a program does that is killed: the session ends by itself,
+// and with it the wait. What is granted before that is held to the end of the lease.
+func (s *session) vanish(ctx context.Context, lock string) {
+	e := s.e
+	s.last++
+	op := e.begin(history.Op{F: history.Acquire, Lock: lock, Mode: transport.ModeExclusive, Session: s.id, Request: s.last})
+	limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	sent := e.Now()
+	var got transport.AcquireResponse
+	_, err := e.send(limited, e.anyNode(), "/v1/acquire", 0, transport.AcquireRequest{
+		Locks: []transport.LockRequest{{Name: lock}}, Session: s.id, Request: s.last, WaitMS: 20_000}, &got)
+	switch {
+	case err == nil && got.Granted:
+		op.Token, op.Lease = uint64(got.Locks[0].Token), s.extend(sent, got.LeaseMS)
+		e.end(op, history.OK, nil)
+		for !s.lostBy(ctx, op, s.deadline()) {
+		}
+	case err != nil && refused(err):
+		e.end(op, history.Fail, goneOr(err))
+	default:
+		op.Note = history.Silent
+		e.end(op, history.Info, err)
+	}
+}
+
+// stray sends a release that names another token than the hold's: that of whoever holds a lock, or an older one. It must be
+// refused, and end nothing.
+func (s *session) stray(ctx context.Context, op history.Op, lock string) {
+	e := s.e
+	token := op.Token - 1
+	var got transport.LockResponse
+	if _, err := e.send(ctx, e.anyNode(), "/v1/lock?name="+lock, 0, nil, &got); err == nil && len(got.Holders) > 0 {
+		if other := uint64(got.Holders[0].Token); other != op.Token {
+			token = other
+		}
+	}
+	if token == 0 { // would stand for any
+		return
+	}
+	stray := e.begin(history.Op{F: history.Stray, Session: s.id, Request: op.Request, Token: token})
+	_, err := e.send(ctx, e.anyNode(), "/v1/release", 0, transport.ReleaseRequest{
+		Session: s.id, Request: op.Request, Token: transport.Token(token)}, &transport.ReleaseResponse{})
+	switch {
+	case err == nil:
+		e.end(stray, history.OK, nil)
+	case refused(err):
+		e.end(stray, history.Fail, goneOr(err))
+	default:
+		e.end(stray, history.Info, err)
+	}
+}
+
 // lostBy waits until a time, or records that the hold is lost when its lease ends before. It returns whether it is.
 func (s *session) lostBy(ctx context.Context, op history.Op, until time.Duration) bool {
 	e := s.e

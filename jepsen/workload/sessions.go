@@ -6,7 +6,7 @@ import (
 )
 
 // sessions has clients renew on time, late or no more, and never release what they hold: nobody may be freed
-// early, and the dead must be freed in time.
+// early, and the dead must be freed in time. Some go away while they wait, and some send a release with a strange token.
 type sessions struct{ ordinary }
 
 func (sessions) Name() string    { return "sessions" }
@@ -20,10 +20,17 @@ func (w sessions) Client(ctx context.Context, e *Env) {
 		if s == nil {
 			continue
 		}
+		if e.one(6) {
+			s.vanish(ctx, pickOne(e, w.Locks()))
+			continue
+		}
 		renewing := true
 		var held bool
 		if op := s.acquire(ctx, pickOne(e, w.Locks()), min(s.ttl*9/10, 3*time.Second)); op != nil {
 			held = true
+			if e.one(3) {
+				s.stray(ctx, *op, pickOne(e, w.Locks()))
+			}
 			for range e.Rand.IntN(6) {
 				pause := e.between(s.ttl/10, s.ttl/2)
 				if e.one(8) {
