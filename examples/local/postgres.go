@@ -46,6 +46,12 @@ func StartPostgres(ctx context.Context, settings ...string) (_ *Server, err erro
 	})
 }
 
+// HasPostgres tells whether PostgreSQL's programs are on this machine.
+func HasPostgres() bool {
+	_, err := postgresBin()
+	return err == nil
+}
+
 // postgresBin finds the folder of PostgreSQL's programs, which Debian keeps off the PATH.
 func postgresBin() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")

@@ -20,7 +20,7 @@ type Spec struct {
 	Seed     uint64        `json:"seed"`
 	Nodes    int           `json:"nodes"`
 	Clients  int           `json:"clients"`
-	Store    string        `json:"store"` // what the fenced workloads write to: memory or bolt
+	Store    string        `json:"store"` // what the fenced workloads write to: memory, bolt or postgres
 }
 
 // Command repeats the run.
@@ -48,8 +48,8 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("time: %v is not from 1 s to 24 h", s.Time)
 	case s.Rate <= 0 || s.Rate > 1000:
 		return fmt.Errorf("rate: %v is not above 0 and at most 1000", s.Rate)
-	case s.Store != "memory" && s.Store != "bolt":
-		return fmt.Errorf("store: %q is not memory or bolt", s.Store)
+	case s.Store != memoryStore && s.Store != boltStore && s.Store != postgresStore:
+		return fmt.Errorf("store: %q is not memory, bolt or postgres", s.Store)
 	}
 	return nil
 }
