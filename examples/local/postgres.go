@@ -32,7 +32,7 @@ func StartPostgres(ctx context.Context, settings ...string) (_ *Server, err erro
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
-	if err := runIn(ctx, dir, attributes, filepath.Join(bin, "initdb"), "-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
+	if err := runIn(ctx, dir, attributes, filepath.Join(bin, "initdb"), "-D", data, "--no-sync", "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
 		return nil, err
 	}
 	s.Address = "postgres:///postgres?user=pawl&host=" + url.QueryEscape(dir)

@@ -15,12 +15,15 @@ import (
 // longest lease.
 const returns = 60 * time.Second
 
+// mustFail follows the name of the checker that a workload exists to have fail.
+const mustFail = " (must fail)"
+
 // judge has all checkers look at the run: the workload's, and those for every run.
 func judge(w workload.Workload, r *Result) {
 	for _, c := range append(w.Checkers(), always(r)...) {
 		v := c.Check(r.Ops)
 		if v.Checker == w.MustFail() {
-			r.Expected, v.Checker = v, v.Checker+" (must fail)"
+			r.Expected, v.Checker = v, v.Checker+mustFail
 			if v.Outcome == check.Invalid {
 				v.Outcome = check.Valid
 			}

@@ -68,6 +68,26 @@ type Result struct {
 	Took, Real time.Duration
 }
 
+// Headline says in a few words what came of the run. A run that must fail, and does, is not called valid and no more.
+func (r Result) Headline() string {
+	outcome := r.Outcome()
+	lost := r.Expected.Figures[lostUpdates]
+	switch {
+	case outcome != check.Valid || r.Expected.Checker == "":
+		return string(outcome)
+	case r.Expected.Outcome != check.Invalid:
+		return "valid, but nothing was lost, as it must be when clients are paused for long enough"
+	case lost == 1:
+		return "lost 1 update, as it must"
+	case lost > 0:
+		return fmt.Sprintf("lost %d updates, as it must", lost)
+	}
+	return "failed, as it must"
+}
+
+// lostUpdates is the figure of a verdict that counts them.
+const lostUpdates = "lost updates"
+
 // Outcome is that of all verdicts: valid only when each is.
 func (r Result) Outcome() check.Outcome {
 	outcome := check.Valid

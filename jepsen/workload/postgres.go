@@ -133,9 +133,9 @@ func unwritten(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnwritten, err)
 }
 
-// rolledBack tells whether an error of COMMIT says that the server has rolled back. After any other nobody knows.
+// rolledBack tells whether an error of COMMIT says that the server has rolled back (class 40, but for 40003, which is just not
+// knowing). After any other nobody knows, also when the connection is gone because the transaction was idle for too long.
 func rolledBack(err error) bool {
 	var said *pgconn.PgError
-	// 40…: the transaction was refused; 25P03: it was idle for too long, and the session ended before COMMIT came.
-	return errors.As(err, &said) && (strings.HasPrefix(said.Code, "40") && said.Code != "40003" || said.Code == "25P03")
+	return errors.As(err, &said) && strings.HasPrefix(said.Code, "40") && said.Code != "40003"
 }

@@ -188,7 +188,7 @@ func named(value string, list []string) []string {
 // tell prints what came of a run, and keeps it.
 func (b *batch) tell(r runner.Result) error {
 	outcome := r.Outcome()
-	_, _ = fmt.Fprintf(b.out, "%s: %d operations and %d faults in %v, which took %v\n", outcome, r.Operations(), r.Faults(),
+	_, _ = fmt.Fprintf(b.out, "%s: %d operations and %d faults in %v, which took %v\n", r.Headline(), r.Operations(), r.Faults(),
 		r.Took.Round(time.Second), r.Real.Round(10*time.Millisecond))
 	switch {
 	case outcome == check.Invalid:
