@@ -28,7 +28,7 @@ func TestMatrix(t *testing.T) {
 	}
 	want := `| processes, 5 nodes | unfenced | time |
 |---|---|---|
-| kill-one+delay | 9, 4 lost, as must be | 1m0s |
+| kill-one+delay | 9, 4 lost, as it must | 1m0s |
 
 | virtual, 3 nodes | mutex | rw | time |
 |---|---|---|---|
@@ -80,7 +80,7 @@ func TestRunsThatMustFailSayWhatTheyDid(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := Table(&table, []string{path}); err != nil || !strings.Contains(table.String(), "| 1 lost 13 updates, as must be, 1 lost none, which may be chance |") {
+	if err := Table(&table, []string{path}); err != nil || !strings.Contains(table.String(), "| 1 had to lose updates and did: 13, 1 had to lose updates and did not, which may be chance |") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 }

@@ -140,8 +140,8 @@ func (c *cell) String() string {
 	add(c.valid, "%d valid", c.valid)
 	add(c.invalid, "**%d invalid**", c.invalid)
 	add(c.unknown, "%d unknown", c.unknown)
-	add(c.failed, "%d lost %d updates, as must be", c.failed, c.lost)
-	add(c.spared, "%d lost none, which may be chance", c.spared)
+	add(c.failed, "%d had to lose updates and did: %d", c.failed, c.lost)
+	add(c.spared, "%d had to lose updates and did not, which may be chance", c.spared)
 	return strings.Join(parts, ", ")
 }
 
