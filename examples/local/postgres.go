@@ -32,7 +32,7 @@ func StartPostgres(ctx context.Context, settings ...string) (_ *Server, err erro
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
-	if err := runIn(ctx, dir, attributes, filepath.Join(bin, "initdb"), "-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
+	if err := runIn(ctx, dir, attributes, filepath.Join(bin, "initdb"), "-D", data, "--no-sync", "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
 		return nil, err
 	}
 	s.Address = "postgres:///postgres?user=pawl&host=" + url.QueryEscape(dir)
@@ -44,6 +44,12 @@ func StartPostgres(ctx context.Context, settings ...string) (_ *Server, err erro
 	return s, s.start(ctx, func() error {
 		return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "--quiet", "--host", dir).Run()
 	})
+}
+
+// HasPostgres tells whether PostgreSQL's programs are on this machine.
+func HasPostgres() bool {
+	_, err := postgresBin()
+	return err == nil
 }
 
 // postgresBin finds the folder of PostgreSQL's programs, which Debian keeps off the PATH.

@@ -45,7 +45,7 @@ type page struct {
 
 type verdict struct {
 	check.Verdict
-	FigureText string
+	FigureText, Badge string
 }
 
 // failure is the part of the history that shows why a checker is not content.
@@ -77,10 +77,13 @@ func (r Run) writePage(w io.Writer) error {
 	p.Headline = map[check.Outcome]string{
 		check.Valid: "valid", check.Invalid: "INVALID", check.Unknown: "unknown: not a pass",
 	}[p.Outcome]
+	if r.Headline != "" {
+		p.Headline = r.Headline
+	}
 	for _, outcome := range []check.Outcome{check.Invalid, check.Unknown, check.Valid} {
 		for _, v := range r.Verdicts {
 			if v.Outcome == outcome {
-				p.Verdicts = append(p.Verdicts, verdict{v, figures(v.Figures)})
+				p.Verdicts = append(p.Verdicts, verdict{v, figures(v.Figures), r.badge(v)})
 				if len(v.Shown) > 0 && len(p.Failures) < mostFailures {
 					p.Failures = append(p.Failures, r.failure(v, operations, beliefs))
 				}
@@ -196,6 +199,14 @@ func detail(op history.Op) string {
 	add("error:", op.Error, op.Error != "")
 	add("note:", op.Note, op.Note != "")
 	return strings.Join(parts, ", ")
+}
+
+// badge is the outcome of a verdict in a word or two.
+func (r Run) badge(v check.Verdict) string {
+	if r.MustFail != "" && v.Checker == r.MustFail {
+		return "failed, as it must"
+	}
+	return string(v.Outcome)
 }
 
 // figures puts those of a verdict in a line, in order.

@@ -31,6 +31,8 @@ type Run struct {
 	Logs     map[string]string
 	// Expected, when it is not "", says why the run was expected to be invalid, and is so all the same.
 	Expected string
+	MustFail string // the verdict that stands for that, by its checker; it is Valid
+	Headline string // instead of the outcome's own, when it is not ""
 }
 
 // Fact is something to know about a run.

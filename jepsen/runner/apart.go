@@ -29,14 +29,14 @@ type Task struct {
 	Endpoints []string
 	Began     time.Duration // the cluster's time 0, on the clock of client.Now
 	History   string        // the file that it records into
-	Store     string        // the socket where the Store is served
+	Store     string        // where the Store is: see openShared
 }
 
 // apart is a cluster whose clients are in processes of their own.
 type apart struct {
 	cluster.Apart
 	dir   string // where the clients record
-	store string // the socket
+	store string // where the Store is
 }
 
 // work has client i work until ctx ends, and gives what it has recorded, also with an error.
@@ -99,7 +99,10 @@ func Work(input io.Reader) error {
 	})
 	pool := http.DefaultTransport.(*http.Transport).Clone()
 	pool.MaxIdleConnsPerHost = 64
-	store := workload.NewRemote(task.Store)
+	store, err := openShared(task.Spec, w, task.Store)
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
 	e := &workload.Env{
 		Client: cluster.Client{
 			Endpoints: task.Endpoints, HTTP: &http.Client{Transport: pool}, Clock: now, Point: func(context.Context) {},

@@ -3,5 +3,7 @@
 //
 //	play.go    a run on any kind of cluster
 //	virtual.go a run in virtual time
+//	apart.go   one whose clients are processes
+//	store.go   what they write to
 //	judge.go   what must be true of every run, and the outcome
 package runner

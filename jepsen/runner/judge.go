@@ -18,6 +18,9 @@ const returns = 60 * time.Second
 // promptly is how long a lock may lie idle in virtual time, where nothing but the protocol takes time: 3 ms were seen.
 const promptly = 250 * time.Millisecond
 
+// mustFail follows the name of the checker that a workload exists to have fail.
+const mustFail = " (must fail)"
+
 // judge has all checkers look at the run: the workload's, and those for every run.
 func judge(w workload.Workload, r *Result) {
 	for _, c := range append(w.Checkers(), always(r)...) {
@@ -27,7 +30,7 @@ func judge(w workload.Workload, r *Result) {
 		}
 		v := c.Check(r.Ops)
 		if v.Checker == w.MustFail() {
-			r.Expected, v.Checker = v, v.Checker+" (must fail)"
+			r.Expected, v.Checker = v, v.Checker+mustFail
 			if v.Outcome == check.Invalid {
 				v.Outcome = check.Valid
 			}

@@ -80,7 +80,7 @@ func (c *cell) short() string {
 		text += fmt.Sprintf(" **%d unknown**", c.unknown)
 	}
 	if c.lost > 0 {
-		text += fmt.Sprintf(", %d lost", c.lost)
+		text += fmt.Sprintf(", %d lost, as it must", c.lost)
 	}
 	return text
 }

@@ -3,9 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/pawl-lock/pawl/jepsen/cluster"
@@ -47,29 +45,18 @@ func runApart(ctx context.Context, spec Spec, dir string, start func() (cluster.
 		return result, err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	store, err := openStore(spec, scratch)
+	store, address, closeStore, err := shareStore(ctx, spec, w, scratch)
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	socket := filepath.Join(scratch, "store")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return result, err
-	}
-	served := make(chan error, 1)
-	go func() { served <- workload.Serve(listener, store) }()
-	defer func() {
-		_ = listener.Close()
-		<-served
-	}()
+	defer func() { err = errors.Join(err, closeStore()) }()
 	began := time.Now()
 	c, err := start()
 	if err != nil {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	result, err = Play(ctx, spec, w, apart{c, dir, socket}, store)
+	result, err = Play(ctx, spec, w, apart{c, dir, address}, store)
 	result.Real = time.Since(began)
 	if err != nil {
 		return result, err

@@ -28,19 +28,24 @@ func (r Result) Faults() (count int) {
 
 // Report makes the folder of the run.
 func (r Result) Report(dir string) error {
-	expected := ""
+	expected, fails := "", ""
 	if r.Expected.Outcome == check.Invalid {
-		expected = r.Expected.Why
+		expected, fails = r.Expected.Why, r.Expected.Checker+mustFail
+	}
+	headline := ""
+	if r.Outcome() == check.Valid {
+		headline = r.Headline()
 	}
 	return report.Write(dir, report.Run{
 		Title: r.Spec.Workload + " under " + r.Spec.Fault,
 		Facts: []report.Fact{
 			{Name: "cluster", Value: fmt.Sprintf("%s, %d nodes, %d clients", r.Spec.Cluster, r.Spec.Nodes, r.Spec.Clients)},
+			{Name: "store", Value: r.Spec.Store},
 			{Name: "lasted", Value: r.Took.Round(time.Second).String() + ", which took " + r.Real.Round(10*time.Millisecond).String()},
 			{Name: "faults", Value: fmt.Sprint(r.Faults())},
 			{Name: "not possible here", Value: strings.Join(r.Nemesis.Unsupported, ", ")},
 		},
-		Command: r.Spec.Command(), Clients: r.Spec.Clients + 1, Ops: r.Ops, Verdicts: r.Verdicts, Logs: r.Logs, Expected: expected,
+		Command: r.Spec.Command(), Clients: r.Spec.Clients + 1, Ops: r.Ops, Verdicts: r.Verdicts, Logs: r.Logs, Expected: expected, MustFail: fails, Headline: headline,
 	})
 }
 
@@ -72,7 +77,7 @@ func (r Result) Operations() (n int) {
 func (r Result) Append(path string) error {
 	l := line{
 		Spec: r.Spec, Outcome: r.Outcome(), Took: r.Took, Real: r.Real, Faults: r.Nemesis.Begun,
-		Operations: r.Operations(), Unsupported: r.Nemesis.Unsupported, Expected: r.Expected.Outcome, Lost: r.Expected.Figures["lost updates"],
+		Operations: r.Operations(), Unsupported: r.Nemesis.Unsupported, Expected: r.Expected.Outcome, Lost: r.Expected.Figures[lostUpdates],
 	}
 	for _, v := range r.Verdicts {
 		if v.Outcome != check.Valid {
@@ -98,15 +103,21 @@ func (r Result) Append(path string) error {
 type cell struct {
 	runs, valid, invalid, unknown, operations, faults int
 	took                                              time.Duration
-	lost                                              int64
+	// Runs that must fail and did, or did not and are no less valid; they are not among valid.
+	failed, spared int
+	lost           int64 // updates
 }
 
 func (c *cell) add(l line) {
 	c.runs++
-	switch l.Outcome {
-	case check.Valid:
+	switch {
+	case l.Outcome == check.Valid && (l.Expected == check.Invalid || l.Lost > 0):
+		c.failed++
+	case l.Outcome == check.Valid && l.Expected == check.Valid:
+		c.spared++
+	case l.Outcome == check.Valid:
 		c.valid++
-	case check.Invalid:
+	case l.Outcome == check.Invalid:
 		c.invalid++
 	default:
 		c.unknown++
@@ -120,17 +131,18 @@ func (c *cell) add(l line) {
 }
 
 func (c *cell) String() string {
-	text := fmt.Sprintf("%d valid", c.valid)
-	if c.invalid > 0 {
-		text += fmt.Sprintf(", **%d invalid**", c.invalid)
+	var parts []string
+	add := func(n int, format string, args ...any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
 	}
-	if c.unknown > 0 {
-		text += fmt.Sprintf(", %d unknown", c.unknown)
-	}
-	if c.lost > 0 {
-		text += fmt.Sprintf("; %d updates lost", c.lost)
-	}
-	return text
+	add(c.valid, "%d valid", c.valid)
+	add(c.invalid, "**%d invalid**", c.invalid)
+	add(c.unknown, "%d unknown", c.unknown)
+	add(c.failed, "%d had to lose updates and did: %d", c.failed, c.lost)
+	add(c.spared, "%d had to lose updates and did not, which may be chance", c.spared)
+	return strings.Join(parts, ", ")
 }
 
 // Table writes the runs in the files as a Markdown table: a row for each kind of cluster, workload and fault.

@@ -20,7 +20,7 @@ type Spec struct {
 	Seed     uint64        `json:"seed"`
 	Nodes    int           `json:"nodes"`
 	Clients  int           `json:"clients"`
-	Store    string        `json:"store"` // what the fenced workloads write to: memory or bolt
+	Store    string        `json:"store"` // what the fenced workloads write to: memory, bolt or postgres
 }
 
 // Command repeats the run.
@@ -48,8 +48,8 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("time: %v is not from 1 s to 24 h", s.Time)
 	case s.Rate <= 0 || s.Rate > 1000:
 		return fmt.Errorf("rate: %v is not above 0 and at most 1000", s.Rate)
-	case s.Store != "memory" && s.Store != "bolt":
-		return fmt.Errorf("store: %q is not memory or bolt", s.Store)
+	case s.Store != memoryStore && s.Store != boltStore && s.Store != postgresStore:
+		return fmt.Errorf("store: %q is not memory, bolt or postgres", s.Store)
 	}
 	return nil
 }
@@ -67,6 +67,26 @@ type Result struct {
 	// Took is how long the run lasted on the cluster's clock, Real how long one had to wait for it.
 	Took, Real time.Duration
 }
+
+// Headline says in a few words what came of the run. A run that must fail, and does, is not called valid and no more.
+func (r Result) Headline() string {
+	outcome := r.Outcome()
+	lost := r.Expected.Figures[lostUpdates]
+	switch {
+	case outcome != check.Valid || r.Expected.Checker == "":
+		return string(outcome)
+	case r.Expected.Outcome != check.Invalid:
+		return "valid, but nothing was lost, as it must be when clients are paused for long enough"
+	case lost == 1:
+		return "lost 1 update, as it must"
+	case lost > 0:
+		return fmt.Sprintf("lost %d updates, as it must", lost)
+	}
+	return "failed, as it must"
+}
+
+// lostUpdates is the figure of a verdict that counts them.
+const lostUpdates = "lost updates"
 
 // Outcome is that of all verdicts: valid only when each is.
 func (r Result) Outcome() check.Outcome {

@@ -2,9 +2,9 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,6 +18,9 @@ func RunVirtual(outside context.Context, bubble virtual.Bubble, spec Spec) (resu
 	spec.Cluster = "virtual"
 	if err := spec.Validate(); err != nil {
 		return Result{Spec: spec}, err
+	}
+	if spec.Store == postgresStore {
+		return Result{Spec: spec}, errors.New("store: postgres is for real processes, not for virtual time")
 	}
 	w, err := workload.ByName(spec.Workload)
 	if err != nil {
@@ -65,13 +68,6 @@ func RunVirtual(outside context.Context, bubble virtual.Bubble, spec Spec) (resu
 
 // lookOutside is how often, in virtual time, a run looks whether it is broken off.
 const lookOutside = time.Second
-
-func openStore(spec Spec, dir string) (workload.Store, error) {
-	if spec.Store == "bolt" {
-		return workload.NewBolt(filepath.Join(dir, "register.db"), false)
-	}
-	return workload.NewMemory(), nil
-}
 
 func memoryDir() (string, error) {
 	const pattern = "pawl-jepsen-"

@@ -3,11 +3,14 @@ package workload
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/pawl-lock/pawl/client/fence"
+	"github.com/pawl-lock/pawl/examples/local"
 )
 
 func TestStoresRefuseStaleStamps(t *testing.T) {
@@ -20,6 +23,7 @@ func TestStoresRefuseStaleStamps(t *testing.T) {
 			}
 			return s
 		},
+		"postgres": newPostgres,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -68,5 +72,46 @@ func TestStoresRefuseStaleStamps(t *testing.T) {
 			}
 			want([]int64{1}, []int64{7})
 		})
+	}
+}
+
+// newPostgres starts one, which ends with the test.
+func newPostgres(t *testing.T) Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	server, err := local.StartPostgres(ctx, PostgresSettings(2)...)
+	if errors.Is(err, local.ErrNotInstalled) && os.Getenv("PAWL_CI") != "1" {
+		t.Skipf("not installed: skipped (%v)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	if err := CreatePostgres(ctx, server.Address); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewPostgres(server.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Who is stopped in the middle of a transaction does not hold up the others for ever, and is told when it goes on.
+func TestPostgresEndsAnIdleTransaction(t *testing.T) {
+	s := newPostgres(t)
+	defer func() { _ = s.Close() }()
+	p, ctx := s.(*postgres), t.Context()
+	stopped, err := p.begin(ctx, []string{"a"}, []fence.Stamp{{Token: 5, Sequence: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It waits for the row, and gets it.
+	if err := s.Write(ctx, []string{"a"}, []fence.Stamp{{Token: 6, Sequence: 1}}, [][]int64{{1}}); err != nil {
+		t.Errorf("a write beside a transaction that does nothing: %v", err)
+	}
+	if err := stopped.Commit(); err == nil {
+		t.Error("the commit of a transaction that was idle for too long is done")
 	}
 }

@@ -29,6 +29,15 @@ type Workload interface {
 	MustFail() string
 }
 
+// Writes tells whether clients of a workload use the Store.
+func Writes(w Workload) bool {
+	switch w.(type) {
+	case fenced, lockset, several:
+		return true
+	}
+	return false
+}
+
 // All are the workloads, by name.
 func All() []Workload {
 	return []Workload{mutex{}, fenced{}, unfenced(), lockset{}, readWrite{}, semaphore{}, several{}, fair{}, sessions{}, requests{}, election{}, reads{}}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,7 @@ and SIGTERM break a run off: all faults are healed and all processes ended, what
 the exit code is 130 or 143.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			b.out, b.code = c.OutOrStdout(), code
+			b.spec.Store = cmp.Or(b.spec.Store, runner.DefaultStore(b.spec.Cluster))
 			switch b.spec.Cluster {
 			case "virtual":
 				debug.SetGCPercent(400) // a fifth less CPU: the memory of a run is small and soon left
@@ -99,7 +101,7 @@ the exit code is 130 or 143.`,
 	f.Uint64Var(&b.spec.Seed, "seed", 1, "seed of the first run")
 	f.IntVar(&b.spec.Nodes, "nodes", 3, "nodes of the cluster")
 	f.IntVar(&b.spec.Clients, "clients", 5, "clients")
-	f.StringVar(&b.spec.Store, "store", "bolt", "what the fenced workloads write to: memory or bolt")
+	f.StringVar(&b.spec.Store, "store", "", "what clients write to: memory, bolt, or (not in virtual time) postgres, which is the default where it is installed; else bolt")
 	f.IntVar(&b.count, "count", 1, "runs")
 	f.StringVar(&b.dir, "dir", "", "folder for reports and results.jsonl (none without it)")
 	f.BoolVar(&b.keep, "keep", false, "make a report of every run, not only of those that are not valid")
@@ -186,7 +188,7 @@ func named(value string, list []string) []string {
 // tell prints what came of a run, and keeps it.
 func (b *batch) tell(r runner.Result) error {
 	outcome := r.Outcome()
-	_, _ = fmt.Fprintf(b.out, "%s: %d operations and %d faults in %v, which took %v\n", outcome, r.Operations(), r.Faults(),
+	_, _ = fmt.Fprintf(b.out, "%s: %d operations and %d faults in %v, which took %v\n", r.Headline(), r.Operations(), r.Faults(),
 		r.Took.Round(time.Second), r.Real.Round(10*time.Millisecond))
 	switch {
 	case outcome == check.Invalid:

@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-lock/pawl/examples/local"
 )
 
 // asCommand makes this test binary the program itself.
@@ -46,6 +49,9 @@ func TestRunInVirtualTime(t *testing.T) {
 	}
 }
 
+// written is a write that was acknowledged, in a history.
+var written = regexp.MustCompile(`"type":"ok","f":"write"`)
+
 // What a signal breaks off leaves nothing behind but its report.
 func TestASignalEndsARun(t *testing.T) {
 	t.Run("virtual", func(t *testing.T) {
@@ -60,19 +66,24 @@ func TestASignalEndsARun(t *testing.T) {
 		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", pawl, "github.com/pawl-lock/pawl/cmd/pawl").CombinedOutput(); err != nil {
 			t.Fatalf("building pawl: %v: %s", err, out)
 		}
-		works := func(scratch string) bool { // as soon as there is something to lose
+		works := func(scratch string) bool { // as soon as there is something to lose, a row of PostgreSQL among it
+			databases, _ := filepath.Glob(filepath.Join(scratch, "pawl*", "data", "postmaster.pid"))
+			if len(databases) != 1 {
+				return false
+			}
 			histories, _ := filepath.Glob(filepath.Join(scratch, "pawl-jepsen-*", "client0.jsonl"))
 			return slices.ContainsFunc(histories, func(path string) bool {
-				info, err := os.Stat(path)
-				return err == nil && info.Size() > 0
+				history, err := os.ReadFile(path)
+				return err == nil && written.Match(history)
 			})
 		}
-		scratch, out := breakOff(t, syscall.SIGTERM, 143, works, "run", "--cluster", "processes", "--pawl", pawl, "--clients", "2", "--dir", dir)
-		page, err := os.ReadFile(filepath.Join(dir, "processes-mutex-mixed-1", "index.html"))
+		scratch, out := breakOff(t, syscall.SIGTERM, 143, works, "run", "--cluster", "processes", "--pawl", pawl, "--clients", "2", "--rate", "10", "--dir", dir,
+			"--workload", "fenced", "--store", "postgres")
+		page, err := os.ReadFile(filepath.Join(dir, "processes-fenced-mixed-1", "index.html"))
 		if err != nil || !bytes.Contains(page, []byte("stopped by terminated")) {
 			t.Errorf("no report says why the run ended: %v, %s", err, out)
 		}
-		if history, err := os.ReadFile(filepath.Join(dir, "processes-mutex-mixed-1", "history.jsonl")); err != nil || len(history) == 0 {
+		if history, err := os.ReadFile(filepath.Join(dir, "processes-fenced-mixed-1", "history.jsonl")); err != nil || len(history) == 0 {
 			t.Errorf("the report has no history: %v", err)
 		}
 		if left, _ := os.ReadDir(scratch); len(left) > 0 {
@@ -85,6 +96,9 @@ func TestASignalEndsARun(t *testing.T) {
 func breakOff(t *testing.T, s syscall.Signal, code int, works func(scratch string) bool, args ...string) (scratch, out string) {
 	t.Helper()
 	scratch = t.TempDir()
+	if err := os.Chmod(filepath.Dir(scratch), 0o755); err != nil { // PostgreSQL runs as another user
+		t.Fatal(err)
+	}
 	log, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +158,9 @@ func needsProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		why = "needs Linux and root"
 	}
+	if !local.HasPostgres() {
+		why = "needs PostgreSQL"
+	}
 	for _, tool := range []string{"ip", "iptables"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			why = err.Error()
@@ -161,6 +178,7 @@ func needsProcesses(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--workload", "nothing"}, {"run", "--fault", "nothing"}, {"run", "--count", "0"}, {"run", "--cluster", "of stars"},
+		{"run", "--store", "postgres"}, {"run", "--store", "paper"},
 	} {
 		out, err := command(t, args...)
 		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() == exitValid {
