@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pawl-lock/pawl/jepsen/check"
 	"github.com/pawl-lock/pawl/jepsen/cluster/virtual"
 	"github.com/pawl-lock/pawl/jepsen/workload"
 )
@@ -59,11 +61,26 @@ func RunVirtual(outside context.Context, bubble virtual.Bubble, spec Spec) (resu
 	if err != nil {
 		return result, err
 	}
-	if failed != nil {
+	var left *virtual.LeftError
+	if failed != nil && !errors.As(failed, &left) {
 		return result, fmt.Errorf("%s: %w", spec.Command(), failed)
 	}
 	judge(w, &result)
+	if left != nil {
+		result.Verdicts = append(result.Verdicts, whoIsLeft(left))
+	}
 	return result, nil
+}
+
+// whoIsLeft judges the goroutines that a run has left behind.
+func whoIsLeft(left *virtual.LeftError) check.Verdict {
+	v := check.Verdict{Checker: "goroutines", Outcome: check.Valid, Figures: map[string]int64{
+		"left by the library's hand-over": int64(len(left.Goroutines) - len(left.Ours())),
+	}}
+	if ours := left.Ours(); len(ours) > 0 {
+		v.Outcome, v.Why = check.Invalid, fmt.Sprintf("nothing will wake: %.2000s", strings.Join(ours, "\n"))
+	}
+	return v
 }
 
 // lookOutside is how often, in virtual time, a run looks whether it is broken off.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,4 +139,18 @@ func TestDigestsAgree(t *testing.T) {
 		want(t, c.Wipe(0), c.Start(0))
 		ready(t, c)
 	})
+}
+
+// A goroutine that is left ends that run, with its stack, and no other.
+func TestWhoIsLeftIsTold(t *testing.T) {
+	forever := func(testing.TB) { go func() { select {} }() }
+	for range 2 {
+		var left *virtual.LeftError
+		if err := virtual.In(t)(forever); !errors.As(err, &left) || len(left.Ours()) != 1 || !strings.Contains(left.Ours()[0], "TestWhoIsLeftIsTold") {
+			t.Errorf("a run that leaves a goroutine: %v", err)
+		}
+	}
+	if err := virtual.In(t)(func(testing.TB) {}); err != nil {
+		t.Error(err)
+	}
 }
