@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -199,6 +200,34 @@ func (k *kept) result() *Result {
 	return last.Result
 }
 
+// stalls notices how long the machine let this process wait for a processor: no limit can be kept meanwhile. It returns
+// whether what came too late can be laid to that.
+func stalls(t *testing.T) (excuse func() bool) {
+	const beat = 5 * time.Millisecond
+	var worst atomic.Int64
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			began := time.Now()
+			select {
+			case <-stop:
+				return
+			case <-time.After(beat):
+			}
+			worst.Store(max(worst.Load(), int64(time.Since(began)-beat)))
+		}
+	}()
+	return func() bool {
+		stalled := time.Duration(worst.Load())
+		if stalled > killBefore/4 { // what is to be done in that time takes several turns
+			t.Logf("the machine was so busy that a process had to wait for %v", stalled)
+			return true
+		}
+		return false
+	}
+}
+
 // gone waits until no process of the group lives, and says how much was left of the lease then.
 func gone(t *testing.T, group int, until time.Duration) time.Duration {
 	t.Helper()
@@ -233,7 +262,7 @@ func anyAlive(t *testing.T, group int) bool {
 }
 
 // stubborn is a command that ignores TERM, and so does what it left in its group.
-var stubborn = []string{"sh", "-c", `trap "" TERM; sh -c 'trap "" TERM; while :; do sleep 0.01; done' & while :; do sleep 0.01; done`}
+var stubborn = []string{"sh", "-c", `trap "" TERM; sh -c 'trap "" TERM; while :; do sleep 0.2; done' & while :; do sleep 0.2; done`}
 
 func TestEndsOfCommands(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -277,7 +306,8 @@ func TestCommandsThatCannotRun(t *testing.T) {
 // A lease that is not renewed: TERM comes early enough to be obeyed, and KILL before the end.
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
-	k := start(t, 2, OnLostTerm, "", "sh", "-c", `trap "echo obeyed >&2; exit 3" TERM; while :; do sleep 0.01; done`)
+	excuse := stalls(t)
+	k := start(t, 2, OnLostTerm, "", "sh", "-c", `trap "echo obeyed >&2; exit 3" TERM; while :; do sleep 0.05; done`)
 	k.started()
 	if r := k.result(); r.Code != 3 || r.Cause != CauseLease || r.Left < killBefore || r.Left > termBefore {
 		t.Errorf("one that obeys: %+v", r)
@@ -285,15 +315,15 @@ func TestLeaseEnds(t *testing.T) {
 	k = start(t, 2, OnLostTerm, "", stubborn...)
 	k.started()
 	// On a busy machine the keeper may be the quicker one.
-	if r := k.result(); r.Signal != int(syscall.SIGKILL) || r.Cause != CauseLease && r.Cause != CauseGuard || r.Left <= 0 || r.Left > killBefore {
+	if r := k.result(); r.Signal != int(syscall.SIGKILL) || r.Cause != CauseLease && r.Cause != CauseGuard || r.Left > killBefore || r.Left <= 0 && !excuse() {
 		t.Errorf("one that does not: %+v", r)
 	}
-	k = start(t, 0, OnLostKill, "", "sh", "-c", `trap "echo obeyed >&2; exit 3" TERM; while :; do sleep 0.01; done`)
+	k = start(t, 0, OnLostKill, "", "sh", "-c", `trap "echo obeyed >&2; exit 3" TERM; while :; do sleep 0.05; done`)
 	k.started()
-	if r := k.result(); r.Signal != int(syscall.SIGKILL) || r.Left <= 0 || r.Left > killBefore {
+	if r := k.result(); r.Signal != int(syscall.SIGKILL) || r.Left > killBefore || r.Left <= 0 && !excuse() {
 		t.Errorf("one that is not asked: %+v", r)
 	}
-	k = start(t, 0, OnLostTerm, "", "sh", "-c", `trap "exit 3" TERM; kill -STOP $$; while :; do sleep 0.01; done`)
+	k = start(t, 0, OnLostTerm, "", "sh", "-c", `trap "exit 3" TERM; kill -STOP $$; while :; do sleep 0.05; done`)
 	k.started()
 	if r := k.result(); r.Code != 3 || r.Left < killBefore {
 		t.Errorf("one that was stopped: %+v", r)
@@ -308,7 +338,7 @@ func TestLeaseEnds(t *testing.T) {
 // What the command leaves in its group does not outlive it, and ends before the lock would be given back.
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
-	k := start(t, 100, OnLostTerm, "", "sh", "-c", `sh -c 'trap "" TERM; while :; do sleep 0.01; done' & exit 5`)
+	k := start(t, 100, OnLostTerm, "", "sh", "-c", `sh -c 'trap "" TERM; while :; do sleep 0.05; done' & exit 5`)
 	first := k.started()
 	if r := k.result(); r.Code != 5 || r.Cause != "" {
 		t.Errorf("%+v", r)
@@ -324,6 +354,7 @@ func TestEitherProcessFails(t *testing.T) {
 		for _, victim := range []string{"keeper", "guard"} {
 			t.Run(fmt.Sprint(victim, " ", signal), func(t *testing.T) {
 				t.Parallel()
+				excuse := stalls(t)
 				renewals := 100
 				if victim == "guard" && signal == syscall.SIGSTOP {
 					renewals = 3 // a guard that is stopped is missed when the lease is about to end, not before
@@ -341,7 +372,7 @@ func TestEitherProcessFails(t *testing.T) {
 				if victim == "guard" && signal == syscall.SIGSTOP {
 					// The keeper renews on, and ends the group only when the lease does.
 					last, until := k.await(func(next told) bool { return next.Result != nil })
-					if r := last.Result; r.Cause != CauseGuard || r.Left <= 0 || until == 0 {
+					if r := last.Result; r.Cause != CauseGuard || until == 0 || r.Left <= 0 && !excuse() {
 						t.Errorf("%+v", r)
 					}
 					if anyAlive(t, first.Group) {
@@ -349,7 +380,7 @@ func TestEitherProcessFails(t *testing.T) {
 					}
 					return
 				}
-				if left := gone(t, first.Group, until); left <= 0 {
+				if left := gone(t, first.Group, until); left <= 0 && !excuse() {
 					t.Errorf("the group was gone %v after the lease", -left)
 				} else {
 					t.Logf("gone %v before the end of the lease", left)
@@ -390,10 +421,10 @@ func TestRevokedWhileTheGuardIsStopped(t *testing.T) {
 // itself.
 func TestDescendants(t *testing.T) {
 	for name, script := range map[string]string{
-		"timeout":     `timeout 60 sh -c 'echo $$ >&2; while :; do sleep 0.01; done'; true`,
-		"job control": `set -m; sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' & wait`,
-		"session":     `setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' & wait`,
-		"orphan":      `(setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.01; done' &); while :; do sleep 0.01; done`,
+		"timeout":     `timeout 60 sh -c 'echo $$ >&2; while :; do sleep 0.05; done'; true`,
+		"job control": `set -m; sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.05; done' & wait`,
+		"session":     `setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.05; done' & wait`,
+		"orphan":      `(setsid sh -c 'echo $$ >&2; trap "" TERM; while :; do sleep 0.05; done' &); while :; do sleep 0.05; done`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
